@@ -1,0 +1,73 @@
+# The everyday commands; CMake does the building.
+#
+# `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= JOBS=  (see scripts/check).
+PREFIX ?= /usr/local
+export ONLY BACKEND KERNELS SAN FAST SEED JOBS DESTDIR
+
+.PHONY: all check check-full check-big check-list demo golden mutants bench format format-check layers header size install clean help
+
+all: ## build library, command and examples
+	@scripts/setup build
+	@scripts/build build
+
+check: ## test, in about two minutes
+	@scripts/setup check
+	@scripts/check fast
+
+check-full: ## test everything: full selection, clang, sanitizers, mutants
+	@scripts/setup check-full
+	@scripts/check full
+
+check-big: ## test what needs most of the machine's memory
+	@scripts/setup check
+	@scripts/check big
+
+check-list: ## print the names of the tests
+	@scripts/setup check
+	@scripts/check list
+
+demo: ## see it work: four ranks add, then how fast two can
+	@scripts/setup demo
+	@scripts/build build
+	build/bin/zro run -n 4 -- build/examples/01_hello
+	build/bin/zro bench group --ranks 2 --quick
+
+golden: ## read the vectors of GOLDEN=DIR
+	@echo "no golden reader in this version"; test -z "$(GOLDEN)"
+
+mutants: ## one-line faults that the tests must notice
+	@scripts/setup check-full
+	@scripts/mutants
+
+bench: all ## time the collective calls; ARGS= is handed on
+	build/bin/zro bench group $(ARGS)
+
+format: ## format all C files
+	@scripts/setup check
+	@scripts/format
+
+format-check: ## say which C files are not formatted
+	@scripts/setup check
+	@scripts/format --check
+
+layers: ## check that each folder uses only those below it
+	@scripts/layers
+
+header: all ## check the public headers and the exported symbols
+	@scripts/setup check
+	@scripts/header build
+
+size: ## exported calls and lines per layer
+	@scripts/size
+
+install: ## install under PREFIX=, inside DESTDIR= if given
+	@scripts/setup build
+	@scripts/build build -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	@cmake --install build
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+	@echo "check takes ONLY= BACKEND= KERNELS= SAN=address|thread FAST=off SEED= JOBS="
