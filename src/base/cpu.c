@@ -1,0 +1,95 @@
+/* What depends on the processor: see cpu.h.  The tables of kernels are picked here because this is the one file that knows
+ * which of them are built for this architecture. */
+#include "base/cpu.h"
+
+#include "base/kernels.h"
+
+#if defined(__x86_64__)
+
+zro_kernels zro__cpu_best(void)
+{
+    __builtin_cpu_init(); /* a constructor of the program may be what calls us, before the compiler's own has run */
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl"))
+        return ZRO_KERNELS_AVX512;
+    return __builtin_cpu_supports("avx2") ? ZRO_KERNELS_AVX2 : ZRO_KERNELS_BASE;
+}
+
+/* On Intel a core's outstanding misses limit a stream, and prefetching is worth 5 to 10 %; on AMD the bus does, and it is
+ * worth nothing or less. */
+size_t zro__cpu_prefetch(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") ? 512 : 0;
+}
+
+#else
+
+zro_kernels zro__cpu_best(void)
+{
+    return ZRO_KERNELS_BASE;
+}
+
+size_t zro__cpu_prefetch(void)
+{
+    return 0;
+}
+
+#endif
+
+const zro__kernels *zro__kernels_get(zro_kernels which)
+{
+    zro_kernels best = zro__cpu_best();
+
+    if (which == ZRO_KERNELS_AUTO)
+        which = best;
+    if (which > best)
+        return NULL;
+    switch (which) {
+#if defined(__x86_64__)
+    case ZRO_KERNELS_AVX512:
+        return &zro__kernels_avx512;
+    case ZRO_KERNELS_AVX2:
+        return &zro__kernels_avx2;
+#endif
+    case ZRO_KERNELS_BASE:
+        return &zro__kernels_base;
+    default:
+        return NULL;
+    }
+}
+
+#if defined(__x86_64__) || defined(__i386__)
+
+enum {
+    MXCSR_FLAGS = 0x003f,  /* exceptions seen so far */
+    MXCSR_DEFAULT = 0x1f80 /* all exceptions masked, round to nearest, neither FTZ nor DAZ */
+};
+
+void zro__fpmode_enter(zro__fpmode *saved)
+{
+    saved->mxcsr = __builtin_ia32_stmxcsr();
+    if ((saved->mxcsr & ~(unsigned)MXCSR_FLAGS) != MXCSR_DEFAULT)
+        __builtin_ia32_ldmxcsr(MXCSR_DEFAULT);
+}
+
+void zro__fpmode_leave(const zro__fpmode *saved)
+{
+    if (__builtin_ia32_stmxcsr() != saved->mxcsr)
+        __builtin_ia32_ldmxcsr(saved->mxcsr);
+}
+
+#else
+
+void zro__fpmode_enter(zro__fpmode *saved)
+{
+    fegetenv(&saved->env);
+    fesetenv(FE_DFL_ENV);
+}
+
+void zro__fpmode_leave(const zro__fpmode *saved)
+{
+    fesetenv(&saved->env);
+}
+
+#endif

@@ -1,0 +1,443 @@
+/* Kernels: see kernels.h.  This file is compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512 and the
+ * compiler's flags for it, and defines the table zro__kernels_<isa>.
+ *
+ * Plain C that the compiler vectorises: the instruction set decides how many elements an instruction takes, never what is
+ * computed.  -ffp-contract=off keeps products and sums apart; -fno-trapping-math allows selects instead of branches.  The
+ * only intrinsics are stores, because C cannot say "around the caches".
+ *
+ * A reduction goes through tiles of 64 elements: the sum of the sources into a tile that stays in the first-level cache, from
+ * there to every destination.  Larger tiles are slower: their phases no longer overlap in the processor.  Sums of f32 and f64
+ * in one cell keep the tile in registers instead. */
+#include "base/kernels.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/dtype.h"
+
+#if defined(__FAST_MATH__)
+#error "the order and the rounding of additions are part of the interface: do not build with -ffast-math or -Ofast"
+#endif
+#if FLT_EVAL_METHOD != 0
+#error "f32 must be computed in f32: build with SSE2 arithmetic"
+#endif
+
+#ifndef ZRO__ISA
+#define ZRO__ISA base
+#endif
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+#define QUOTE_(a) #a
+#define QUOTE(a) QUOTE_(a)
+
+#define INLINE inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
+#define ALIGNED __attribute__((aligned(64)))
+
+/* Elements in memory: at any address, whatever the program declared them to be. */
+#define ELEMENT __attribute__((aligned(1), may_alias))
+typedef float f32 ELEMENT;
+typedef double f64 ELEMENT;
+typedef uint16_t h16 ELEMENT;
+typedef int8_t i8 ELEMENT;
+typedef uint8_t u8 ELEMENT;
+typedef int32_t i32 ELEMENT;
+typedef int64_t i64 ELEMENT;
+
+static const double zeros[ZRO__TILE] ALIGNED; /* what an absent source has, in every type */
+
+/* Stores around the caches: of a whole vector, to an address aligned to one. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define STREAM(p, v) _mm512_stream_si512((vector *)(void *)(p), (__m512i)(v))
+enum { VECTOR = 64 };
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define STREAM(p, v) _mm256_stream_si256((vector *)(void *)(p), (__m256i)(v))
+enum { VECTOR = 32 };
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#define STREAM(p, v) _mm_stream_si128((vector *)(void *)(p), (__m128i)(v))
+enum { VECTOR = 16 };
+#else
+#define STREAM(p, v) (*(vector_at *)(void *)(p) = (vector_at)(v))
+enum { VECTOR = 16 };
+#endif
+
+/* A register, and one anywhere in memory. */
+typedef long long vector __attribute__((vector_size(VECTOR), may_alias));
+typedef long long vector_at __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+
+/* stream: `dst` is aligned to a vector. */
+static INLINE void store(unsigned char *dst, const unsigned char *src, size_t bytes, int stream)
+{
+    size_t whole = bytes - bytes % VECTOR, i;
+
+    if (stream)
+        for (i = 0; i < whole; i += VECTOR)
+            STREAM(dst + i, *(const vector_at *)(src + i));
+    else
+        for (i = 0; i < whole; i += VECTOR)
+            *(vector_at *)(dst + i) = *(const vector_at *)(src + i);
+    if (whole < bytes)
+        memcpy(dst + whole, src + whole, bytes - whole);
+}
+
+static void fence(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#else
+    atomic_thread_fence(memory_order_release);
+#endif
+}
+
+/* Bytes from `p` to the next line of the caches. */
+static size_t to_line(const void *p)
+{
+    return -(uintptr_t)p & 63;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of those whose inverse is exact in every type, the ones that occur: numbers of ranks. */
+static int is_power_of_two(double x)
+{
+    uint32_t whole = x >= 1 && x <= 0x1p30 ? (uint32_t)x : 0;
+
+    return whole != 0 && (double)whole == x && (whole & (whole - 1)) == 0;
+}
+
+/* Destinations as bits.  Those from the 64th on have none, and are stored to in the ordinary way without prefetching. */
+static INLINE int has_bit(uint64_t mask, int j)
+{
+    return j < 64 && (mask >> j & 1) != 0;
+}
+
+static uint64_t find_sources(const zro__reduce *r, const void *const *src, void *const *dst, int n_dst)
+{
+    uint64_t mask = 0;
+
+    for (int j = 0; j < n_dst && j < 64; j++)
+        for (int k = 0; k < r->n; k++)
+            if (dst[j] == src[k])
+                mask |= (uint64_t)1 << j;
+    return mask;
+}
+
+static uint64_t find_aligned(void *const *dst, int n_dst, size_t offset)
+{
+    uint64_t mask = 0;
+
+    for (int j = 0; j < n_dst && j < 64; j++)
+        if (((uintptr_t)dst[j] + offset) % VECTOR == 0)
+            mask |= (uint64_t)1 << j;
+    return mask;
+}
+
+/* A reduction under way. */
+typedef struct job {
+    const zro__reduce *r;
+    const void *const *src;
+    void *const *dst;
+    int n_dst;
+    uint64_t in_place, streamed; /* destinations that are sources; those to be stored to around the caches */
+    size_t count, ahead;         /* elements; how far ahead of the current one to prefetch */
+} job;
+
+/* Brings what the m elements at `at`, plus the distance, need into the caches. */
+static NOINLINE void prefetch_ahead(const job *j, size_t at, size_t m)
+{
+    size_t size = zro_dtype_bytes(j->r->dtype), from, to;
+
+    from = (at + j->ahead) * size;
+    to = from + least(m, j->count - at - j->ahead) * size;
+    for (int d = 0; d < j->n_dst; d++)
+        if (has_bit(j->in_place, d))
+            for (size_t b = from; b < to; b += 64)
+                __builtin_prefetch((const char *)j->dst[d] + b, 1, 3);
+    for (int k = 0; k < j->r->n; k++)
+        if (j->src[k] != NULL)
+            for (size_t b = from; b < to; b += 64)
+                __builtin_prefetch((const char *)j->src[k] + b, 0, 3);
+}
+
+static INLINE void prefetch(const job *j, size_t at, size_t m)
+{
+    if (j->ahead != 0 && j->count - at > j->ahead)
+        prefetch_ahead(j, at, m);
+}
+
+static INLINE const void *source_at(const job *j, int k, size_t offset)
+{
+    return j->src[k] != NULL ? (const char *)j->src[k] + offset : (const char *)zeros;
+}
+
+/* The tile of eight registers. */
+#define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#define DO_LOAD(i) reg v##i = s[i];
+#define DO_ADD(i) v##i += s[i];
+#define DO_MULTIPLY(i) v##i *= by;
+#define DO_DIVIDE(i) v##i /= by;
+#define DO_STORE(i) d[i] = v##i;
+#define DO_STREAM(i) STREAM(d + i, v##i);
+
+#define SAME(x) (x)
+#define PLUS(a, b) ((a) + (b))
+
+#define FLOATING 1
+#define IS_NAN(x) ((x) != (x))
+
+#define NAME(x) f32_##x
+#define T f32
+#define A f32
+#define PLAIN float
+#define GET SAME
+#define ADD PLUS
+#include "base/kernels_tile.h"
+
+#define NAME(x) f64_##x
+#define T f64
+#define A f64
+#define PLAIN double
+#define GET SAME
+#define ADD PLUS
+#include "base/kernels_tile.h"
+
+/* A NaN need not be made quiet on its way in: it is on the way out. */
+static INLINE float bf16_wide(uint16_t h)
+{
+    return zro__f32_of_bits((uint32_t)h << 16);
+}
+
+#define NAME(x) bf16_##x
+#define T h16
+#define A f32
+#define GET bf16_wide
+#define PUT zro__bf16_from_f32
+#define ADD PLUS
+#include "base/kernels_tile.h"
+
+#define NAME(x) f16_##x
+#define T h16
+#define A f32
+#define GET zro__f32_from_f16
+#define PUT zro__f16_from_f32
+#define ADD PLUS
+#include "base/kernels_tile.h"
+
+#undef FLOATING
+#undef IS_NAN
+#define FLOATING 0
+#define IS_NAN(x) 0
+
+/* Integers wrap around, which in C only unsigned ones do. */
+#define NAME(x) i8_##x
+#define T i8
+#define A i8
+#define GET SAME
+#define ADD(a, b) ((int8_t)(uint8_t)((uint8_t)(a) + (uint8_t)(b)))
+#include "base/kernels_tile.h"
+
+#define NAME(x) u8_##x
+#define T u8
+#define A u8
+#define GET SAME
+#define ADD(a, b) ((uint8_t)((a) + (b)))
+#include "base/kernels_tile.h"
+
+#define NAME(x) i32_##x
+#define T i32
+#define A i32
+#define GET SAME
+#define ADD(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#include "base/kernels_tile.h"
+
+#define NAME(x) i64_##x
+#define T i64
+#define A i64
+#define GET SAME
+#define ADD(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+#include "base/kernels_tile.h"
+
+typedef void (*tile_fn)(const zro__reduce *r, const void *const *src, size_t at, size_t m, void *restrict out);
+
+static const tile_fn tile_of[] = {
+    [ZRO_F32] = f32_tile, [ZRO_F64] = f64_tile, [ZRO_BF16] = bf16_tile, [ZRO_F16] = f16_tile,
+    [ZRO_I8] = i8_tile,   [ZRO_U8] = u8_tile,   [ZRO_I32] = i32_tile,   [ZRO_I64] = i64_tile,
+};
+
+/* Goes as far as it can without a tile in memory, and returns how far. */
+static size_t direct(const job *j, size_t at)
+{
+    if (j->r->n_cells > 1 || j->r->weight != NULL || (j->r->op != ZRO_SUM && j->r->op != ZRO_AVG))
+        return at;
+    return j->r->dtype == ZRO_F32 ? f32_direct(j, at) : j->r->dtype == ZRO_F64 ? f64_direct(j, at) : at;
+}
+
+static NOINLINE void reduce_all(job *j, int stream)
+{
+    unsigned char out[ZRO__TILE * sizeof(double)] ALIGNED;
+    size_t size = zro_dtype_bytes(j->r->dtype), at = 0, head = 0, m;
+    tile_fn tile = tile_of[j->r->dtype];
+
+    /* The first tile is cut so that the others begin at a line of the first destination. */
+    if (j->n_dst > 0 && to_line(j->dst[0]) % size == 0)
+        head = least(to_line(j->dst[0]) / size, j->count);
+    if (stream)
+        j->streamed = find_aligned(j->dst, j->n_dst, head * size) & ~j->in_place;
+    if (head == 0)
+        at = direct(j, at);
+    while (at < j->count) {
+        m = at < head ? head : least(ZRO__TILE, j->count - at);
+        prefetch(j, at, m);
+        tile(j->r, j->src, at, m, out);
+        for (int d = 0; d < j->n_dst; d++)
+            store((unsigned char *)j->dst[d] + at * size, out, m * size, at >= head && has_bit(j->streamed, d));
+        at += m;
+        if (at == head)
+            at = direct(j, at);
+    }
+}
+
+static void reduce(const zro__reduce *r, const void *const *src, void *const *dst, int n_dst, size_t count, int stream)
+{
+    job j = { r, src, dst, n_dst, find_sources(r, src, dst, n_dst), 0, count, zro__cpu_prefetch() };
+    zro__fpmode mode;
+
+    assert(r->n >= 1 && r->n_cells >= 1);
+    assert(r->op != ZRO_AVG || zro__dtype_is_float(r->dtype));
+    assert(r->op == ZRO_AVG || r->weight == NULL);
+    zro__fpmode_enter(&mode);
+    reduce_all(&j, stream);
+    zro__fpmode_leave(&mode);
+}
+
+static void copy(void *const *dst, int n_dst, const void *src, size_t bytes, int stream)
+{
+    enum { PIECE = 1024 }; /* small enough to be in the first-level cache for the second destination */
+    size_t at, m, head;
+    uint64_t aligned;
+
+    if (n_dst == 1 && !stream && dst[0] != src) {
+        memcpy(dst[0], src, bytes);
+        return;
+    }
+    head = n_dst > 0 ? least(to_line(dst[0]), bytes) : 0;
+    aligned = find_aligned(dst, n_dst, head);
+    for (at = 0; at < bytes; at += m) {
+        m = at < head ? head : least(PIECE, bytes - at);
+        for (int j = 0; j < n_dst; j++)
+            if (dst[j] != src)
+                store((unsigned char *)dst[j] + at, (const unsigned char *)src + at, m,
+                      stream && at >= head && has_bit(aligned, j));
+    }
+}
+
+/* f64 to f32 such that a second rounding, to 16 bits, gives what one would have: towards zero, and the last bit says whether
+ * anything was cut off. */
+static INLINE float f32_to_odd(double x)
+{
+    float near = (float)x;
+    uint32_t bits = zro__f32_bits(near);
+
+    bits -= fabs((double)near) > fabs(x);
+    return zro__f32_of_bits(bits | ((double)near != x));
+}
+
+#define PAIR(from, to) ((int)(from)*16 + (int)(to))
+#define CONVERT(from, S, to, D, value)                                                                                         \
+    case PAIR(from, to): {                                                                                                     \
+        const S *restrict s = src;                                                                                             \
+        D *restrict d = dst;                                                                                                   \
+        for (size_t i = 0; i < count; i++)                                                                                     \
+            d[i] = value;                                                                                                      \
+        return;                                                                                                                \
+    }
+
+static NOINLINE void convert_all(void *dst, zro_dtype to, const void *src, zro_dtype from, size_t count)
+{
+    switch (PAIR(from, to)) {
+        CONVERT(ZRO_F32, f32, ZRO_F64, f64, (double)s[i])
+        CONVERT(ZRO_F32, f32, ZRO_BF16, h16, zro__bf16_from_f32(s[i]))
+        CONVERT(ZRO_F32, f32, ZRO_F16, h16, zro__f16_from_f32(s[i]))
+        CONVERT(ZRO_F64, f64, ZRO_F32, f32, (float)s[i])
+        CONVERT(ZRO_F64, f64, ZRO_BF16, h16, zro__bf16_from_f32(f32_to_odd(s[i])))
+        CONVERT(ZRO_F64, f64, ZRO_F16, h16, zro__f16_from_f32(f32_to_odd(s[i])))
+        CONVERT(ZRO_BF16, h16, ZRO_F32, f32, zro__f32_from_bf16(s[i]))
+        CONVERT(ZRO_BF16, h16, ZRO_F64, f64, (double)zro__f32_from_bf16(s[i]))
+        CONVERT(ZRO_BF16, h16, ZRO_F16, h16, zro__f16_from_f32(zro__f32_from_bf16(s[i])))
+        CONVERT(ZRO_F16, h16, ZRO_F32, f32, zro__f32_from_f16(s[i]))
+        CONVERT(ZRO_F16, h16, ZRO_F64, f64, (double)zro__f32_from_f16(s[i]))
+        CONVERT(ZRO_F16, h16, ZRO_BF16, h16, zro__bf16_from_f32(zro__f32_from_f16(s[i])))
+    default:
+        assert(to == from);
+        memcpy(dst, src, count * zro_dtype_bytes(to));
+    }
+}
+
+static void convert(void *dst, zro_dtype to, const void *src, zro_dtype from, size_t count)
+{
+    zro__fpmode mode;
+
+    assert(zro__dtype_is_float(to) && zro__dtype_is_float(from));
+    zro__fpmode_enter(&mode);
+    convert_all(dst, to, src, from, count);
+    zro__fpmode_leave(&mode);
+}
+
+enum { LANES = 16 };
+
+static double larger(double a, double b)
+{
+    return ((a > b) | (a != a)) ? a : b;
+}
+
+/* Each lane takes every sixteenth element, whatever the width of the registers is. */
+static NOINLINE double norm_lanes(const double *x, size_t count, int squares)
+{
+    double lane[LANES] = { 0 };
+    size_t l, i;
+
+    if (squares)
+        for (i = 0; i < count; i += LANES)
+            for (l = 0; l < LANES; l++)
+                lane[l] += x[i + l] * x[i + l];
+    else
+        for (i = 0; i < count; i += LANES)
+            for (l = 0; l < LANES; l++)
+                lane[l] = larger(lane[l], fabs(x[i + l]));
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (l = 0; l < half; l++)
+            lane[l] = squares ? lane[l] + lane[l + half] : larger(lane[l], lane[l + half]);
+    return lane[0];
+}
+
+static double block_norm(const void *src, zro_dtype dtype, size_t count, double p)
+{
+    double x[ZRO__BLOCK] ALIGNED, norm;
+    size_t padded = (count + LANES - 1) / LANES * LANES;
+    zro__fpmode mode;
+
+    assert(count <= ZRO__BLOCK && zro__dtype_is_float(dtype) && (p == 2 || p == (double)INFINITY));
+    zro__fpmode_enter(&mode);
+    convert_all(x, ZRO_F64, src, dtype, count);
+    memset(x + count, 0, (padded - count) * sizeof *x); /* zeros change neither the sum of squares nor the maximum */
+    norm = norm_lanes(x, padded, p == 2);
+    zro__fpmode_leave(&mode);
+    return norm;
+}
+
+enum { which_base = ZRO_KERNELS_BASE, which_avx2 = ZRO_KERNELS_AVX2, which_avx512 = ZRO_KERNELS_AVX512 };
+
+const zro__kernels PASTE(zro__kernels_, ZRO__ISA) = {
+    QUOTE(ZRO__ISA), (zro_kernels)PASTE(which_, ZRO__ISA), reduce, copy, fence, convert, block_norm,
+};

@@ -1,0 +1,62 @@
+/* Kernels: the loops over elements, compiled once per instruction set from the same C source and chosen at run time.
+ *
+ * All tables give the same bits (NaNs may differ in sign and payload).  The rules that make it so: accumulation in f32 for
+ * f32, bf16 and f16, in f64 for f64, wrap-around for integers; a fixed order of additions; products rounded before they are
+ * added (never fma); results rounded once to their type; the default floating-point mode inside, the caller's afterwards.
+ *
+ * Arrays need no alignment, not even that of their elements. */
+#ifndef ZRO_BASE_KERNELS_H
+#define ZRO_BASE_KERNELS_H
+
+#include <stddef.h>
+
+#include "zro.h"
+
+enum { ZRO__TILE = 64, ZRO__BLOCK = 1024 }; /* elements of a pass through the registers; of a partial norm */
+
+/* How several arrays become one.  Inside a cell sources are added in order, starting with the first one's value; then the
+ * cells' sums are, in order.  MIN and MAX take the same way; they propagate NaN, and of equal values the last one stays. */
+typedef struct zro__reduce {
+    zro_dtype dtype;
+    zro_op op;
+    int n;                /* sources, in order of addition: cell after cell; at least 1 */
+    const int *cell;      /* lengths of the cells, summing to n */
+    int n_cells;          /* at least 1 */
+    const double *weight; /* n of them in the same order, or NULL; only with AVG */
+    double divisor;       /* AVG: number of ranks, or the sum of weights */
+} zro__reduce;
+
+typedef struct zro__kernels {
+    const char *name; /* "base", "avx2", "avx512" */
+    zro_kernels which;
+
+    /* For i < count: v = r over src[0..n)[i]; dst[j][i] = v for each j < n_dst.  A source that is NULL is a rank without a
+     * value: it adds +0.0 (SUM, AVG only).  AVG is for floating-point types only.  A destination may be a source; otherwise
+     * they do not overlap.
+     * stream: stores to destinations that are no sources bypass the caches where alignment allows it; `fence` before the
+     * release that lets others read them. */
+    void (*reduce)(const zro__reduce *r, const void *const *src, void *const *dst, int n_dst, size_t count, int stream);
+
+    /* One source to several destinations, read from memory once.  A destination that is the source is skipped. */
+    void (*copy)(void *const *dst, int n_dst, const void *src, size_t bytes, int stream);
+
+    /* Orders streamed stores before later stores. */
+    void (*fence)(void);
+
+    /* Among f32, f64, bf16 and f16, rounded once; the arrays do not overlap. */
+    void (*convert)(void *dst, zro_dtype to, const void *src, zro_dtype from, size_t count);
+
+    /* The part of a norm that one block (count <= ZRO__BLOCK, floating-point) adds to it, in f64.  p = 2: the sum of squares
+     * over 16 lanes (lane l adds elements l, l + 16, ...) and a fixed tree; p = infinity: max |x|, propagating NaN. */
+    double (*block_norm)(const void *src, zro_dtype dtype, size_t count, double p);
+} zro__kernels;
+
+extern const zro__kernels zro__kernels_base;
+#if defined(__x86_64__)
+extern const zro__kernels zro__kernels_avx2, zro__kernels_avx512;
+#endif
+
+/* The table by name, AUTO being the best; NULL if this processor or this build has no such. */
+const zro__kernels *zro__kernels_get(zro_kernels which);
+
+#endif

@@ -1,0 +1,219 @@
+/* One tile of a reduction, as a template: kernels.c includes this file once for each element type, having defined
+ *
+ *   NAME(x)    the functions' names        T, A      element type; accumulation type
+ *   GET(x)     T to A                      PUT(x)    A to T; undefined where they are the same
+ *   ADD(a, b)  in A                        FLOATING  1, or 0 for integers
+ *   PLAIN      the C type of T, where sums of it can do without a tile; undefined elsewhere
+ *
+ * Every loop runs over a whole tile, so that it unrolls without remainders.  A shorter tile is copied beside zeros first. */
+
+/* acc + s[0] + ... + s[n - 1] from left to right, without acc if `first`.  `first` and `n` are constants at each call. */
+static INLINE void NAME(add)(A *restrict acc, const T *const *s, int first, int n)
+{
+    const T *a = s[0], *b = s[1], *c = s[2], *d = s[3];
+
+    for (size_t i = 0; i < ZRO__TILE; i++) {
+        A v = first ? GET(a[i]) : ADD(acc[i], GET(a[i]));
+        if (n > 1)
+            v = ADD(v, GET(b[i]));
+        if (n > 2)
+            v = ADD(v, GET(c[i]));
+        if (n > 3)
+            v = ADD(v, GET(d[i]));
+        acc[i] = v;
+    }
+}
+
+static INLINE const T *NAME(fetch)(const void *source, size_t at, size_t m, T *pad)
+{
+    if (source == NULL)
+        return (const T *)zeros;
+    if (m == ZRO__TILE)
+        return (const T *)source + at;
+    memset(pad, 0, ZRO__TILE * sizeof(T));
+    memcpy(pad, (const T *)source + at, m * sizeof(T));
+    return pad;
+}
+
+/* Sums, four sources at a time. */
+static INLINE void NAME(sum)(A *restrict acc, const void *const *src, int n, size_t at, size_t m)
+{
+    T pad[4][ZRO__TILE];
+    const T *s[4] = { NULL, NULL, NULL, NULL };
+
+    for (int done = 0; done < n; done += 4) {
+        int some = n - done < 4 ? n - done : 4;
+
+        for (int k = 0; k < some; k++)
+            s[k] = NAME(fetch)(src[done + k], at, m, pad[k]);
+        switch (done == 0 ? some : 4 + some) {
+        case 1:
+            NAME(add)(acc, s, 1, 1);
+            break;
+        case 2:
+            NAME(add)(acc, s, 1, 2);
+            break;
+        case 3:
+            NAME(add)(acc, s, 1, 3);
+            break;
+        case 4:
+            NAME(add)(acc, s, 1, 4);
+            break;
+        case 5:
+            NAME(add)(acc, s, 0, 1);
+            break;
+        case 6:
+            NAME(add)(acc, s, 0, 2);
+            break;
+        case 7:
+            NAME(add)(acc, s, 0, 3);
+            break;
+        default:
+            NAME(add)(acc, s, 0, 4);
+        }
+    }
+}
+
+/* acc = acc op next */
+static void NAME(merge)(A *restrict acc, const A *restrict next, zro_op op)
+{
+    size_t i;
+
+    if (op == ZRO_MIN)
+        for (i = 0; i < ZRO__TILE; i++)
+            acc[i] = ((acc[i] < next[i]) | IS_NAN(acc[i])) ? acc[i] : next[i];
+    else if (op == ZRO_MAX)
+        for (i = 0; i < ZRO__TILE; i++)
+            acc[i] = ((acc[i] > next[i]) | IS_NAN(acc[i])) ? acc[i] : next[i];
+    else
+        for (i = 0; i < ZRO__TILE; i++)
+            acc[i] = ADD(acc[i], next[i]);
+}
+
+/* Minima, maxima and weighted sums: one source at a time. */
+static void NAME(fold)(A *restrict acc, const zro__reduce *r, const void *const *src, const double *weight, int n, size_t at,
+                       size_t m)
+{
+    T pad[ZRO__TILE];
+    A next[ZRO__TILE] ALIGNED;
+
+    for (int k = 0; k < n; k++) {
+        const T *s = NAME(fetch)(src[k], at, m, pad);
+        A *to = k == 0 ? acc : next;
+
+#if FLOATING
+        /* A rank without a value adds +0.0 whatever its weight is. */
+        A w = weight != NULL && src[k] != NULL ? (A)weight[k] : 1;
+
+        for (size_t i = 0; i < ZRO__TILE; i++)
+            to[i] = w * GET(s[i]);
+#else
+        (void)weight;
+        memcpy(to, s, ZRO__TILE * sizeof(T));
+#endif
+        if (k > 0)
+            NAME(merge)(acc, next, r->op);
+    }
+}
+
+#if FLOATING
+static void NAME(divide)(A *acc, double divisor)
+{
+    A by = (A)divisor;
+    size_t i;
+
+    if (is_power_of_two(divisor)) { /* the same bits, sooner */
+        by = 1 / by;
+        for (i = 0; i < ZRO__TILE; i++)
+            acc[i] *= by;
+    } else {
+        for (i = 0; i < ZRO__TILE; i++)
+            acc[i] /= by;
+    }
+}
+#endif
+
+/* The m <= ZRO__TILE elements from `at` on, and values without meaning up to a whole tile, into `out`. */
+static void NAME(tile)(const zro__reduce *r, const void *const *src, size_t at, size_t m, void *restrict out)
+{
+    A cell[ZRO__TILE] ALIGNED;
+#ifdef PUT
+    A sum[ZRO__TILE] ALIGNED, *acc = sum;
+    T *result = out;
+#else
+    A *acc = out;
+#endif
+    const double *weight = r->weight;
+
+    for (int c = 0; c < r->n_cells; c++) {
+        A *to = c == 0 ? acc : cell;
+
+        if (weight == NULL && (r->op == ZRO_SUM || r->op == ZRO_AVG))
+            NAME(sum)(to, src, r->cell[c], at, m);
+        else
+            NAME(fold)(to, r, src, weight, r->cell[c], at, m);
+        if (c > 0)
+            NAME(merge)(acc, cell, r->op);
+        src += r->cell[c];
+        weight = weight != NULL ? weight + r->cell[c] : NULL;
+    }
+#if FLOATING
+    if (r->op == ZRO_AVG)
+        NAME(divide)(acc, r->divisor);
+#endif
+#ifdef PUT
+    for (size_t i = 0; i < ZRO__TILE; i++)
+        result[i] = PUT(sum[i]);
+#endif
+}
+
+#ifdef PLAIN
+/* Sums of one cell, which is what training does, without a tile in memory: eight registers hold it.  Begins at `at` and
+ * returns where it ended, with less than its step left.
+ *
+ * All loads of a source stand together, and all stores to a destination.  With loads and stores taking turns, two arrays
+ * 256 MiB apart were measured at a third of the speed and less (Zen 3; from 32 to 255 MiB apart there was no such drop; the
+ * cause is not known).  This order does not have that weakness, and costs up to a tenth elsewhere on one core. */
+static size_t NAME(direct)(const job *j, size_t at)
+{
+    typedef PLAIN reg __attribute__((vector_size(VECTOR)));
+    typedef PLAIN mem __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+    const size_t step = 8 * VECTOR / sizeof(T);
+    const int average = j->r->op == ZRO_AVG, exact = is_power_of_two(j->r->divisor);
+    const PLAIN by = exact ? 1 / (PLAIN)j->r->divisor : (PLAIN)j->r->divisor;
+
+    for (; j->count - at >= step; at += step) {
+        const mem *s = source_at(j, 0, at * sizeof(T));
+        EACH(DO_LOAD)
+
+        prefetch(j, at, step);
+        for (int k = 1; k < j->r->n; k++) {
+            s = source_at(j, k, at * sizeof(T));
+            EACH(DO_ADD)
+        }
+        if (average && exact) {
+            EACH(DO_MULTIPLY)
+        } else if (average) {
+            EACH(DO_DIVIDE)
+        }
+        for (int k = 0; k < j->n_dst; k++) {
+            mem *d = (mem *)((T *)j->dst[k] + at);
+
+            if (has_bit(j->streamed, k)) {
+                EACH(DO_STREAM)
+            } else {
+                EACH(DO_STORE)
+            }
+        }
+    }
+    return at;
+}
+#endif
+
+#undef NAME
+#undef T
+#undef A
+#undef GET
+#undef PUT
+#undef ADD
+#undef PLAIN

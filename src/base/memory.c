@@ -1,0 +1,126 @@
+/* The only allocator: see memory.h.  Each block is preceded by one line that remembers its account and size. */
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/point.h"
+#include "base/status.h"
+
+enum { ALIGN = 64 };
+
+typedef struct block_head {
+    zro__account *account;
+    size_t bytes;
+    zro__kind kind;
+} block_head;
+
+_Static_assert(sizeof(block_head) <= ALIGN, "the head fits into the line before a block");
+
+int zro__size_add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+int zro__size_mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+int zro__size_round(size_t a, size_t power_of_two, size_t *out)
+{
+    size_t sum;
+
+    if (!zro__size_add(a, power_of_two - 1, &sum))
+        return 0;
+    *out = sum & ~(power_of_two - 1);
+    return 1;
+}
+
+static void count_up(zro__account *account, zro__kind kind, size_t bytes)
+{
+    size_t now, peak;
+
+    atomic_fetch_add_explicit(&account->bytes[kind], bytes, memory_order_relaxed);
+    now = atomic_fetch_add_explicit(&account->in_use, bytes, memory_order_relaxed) + bytes;
+    peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
+    while (now > peak
+           && !atomic_compare_exchange_weak_explicit(&account->peak, &peak, now, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
+{
+    block_head *head;
+    size_t total;
+
+    if (ZRO__POINT("memory.alloc") || !zro__size_add(bytes, 2 * ALIGN - 1, &total))
+        return NULL;
+    total &= ~(size_t)(ALIGN - 1);
+    head = aligned_alloc(ALIGN, total);
+    if (head == NULL)
+        return NULL;
+    memset(head, 0, total);
+    head->account = account;
+    head->bytes = bytes;
+    head->kind = kind;
+    if (account != NULL)
+        count_up(account, kind, bytes);
+    return (char *)head + ALIGN;
+}
+
+void *zro__alloc_array(zro__account *account, zro__kind kind, size_t count, size_t bytes)
+{
+    size_t total;
+
+    return zro__size_mul(count, bytes, &total) ? zro__alloc(account, kind, total) : NULL;
+}
+
+void zro__free(void *block)
+{
+    block_head *head;
+
+    if (block == NULL)
+        return;
+    head = (block_head *)(void *)((char *)block - ALIGN);
+    if (head->account != NULL) {
+        atomic_fetch_sub_explicit(&head->account->bytes[head->kind], head->bytes, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&head->account->in_use, head->bytes, memory_order_relaxed);
+    }
+    free(head);
+}
+
+void zro__arena_plan(zro__arena *arena, size_t count, size_t bytes)
+{
+    size_t size;
+
+    if (!zro__size_mul(count, bytes, &size) || !zro__size_round(size, ALIGN, &size)
+        || !zro__size_add(arena->bytes, size, &arena->bytes))
+        arena->overflow = 1;
+}
+
+zro_status zro__arena_init(zro__arena *arena, zro__account *account, const char *what)
+{
+    if (!arena->overflow)
+        arena->base = zro__alloc(account, ZRO__KIND_HANDLE, arena->bytes);
+    if (arena->base == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes for %s", arena->bytes, what);
+    return ZRO_OK;
+}
+
+void *zro__arena_take(zro__arena *arena, size_t count, size_t bytes)
+{
+    char *at = arena->base + arena->used;
+    size_t size = (count * bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+
+    assert(arena->base != NULL && size <= arena->bytes - arena->used);
+    arena->used += size;
+    return at;
+}
+
+void zro__arena_free(zro__arena *arena)
+{
+    zro__free(arena->base);
+    memset(arena, 0, sizeof *arena);
+}
