@@ -1,0 +1,27 @@
+/* Hello: every rank adds its number to everybody's.
+ *
+ *     ./01_hello                        a group of one
+ *     zro run -n 4 -- ./01_hello        four processes */
+#include <stdio.h>
+#include <zro.h>
+
+int main(void)
+{
+    zro_group *group;
+    float x[2];
+
+    if (zro_group_create_env(NULL, &group) != ZRO_OK) {
+        fprintf(stderr, "%s\n", zro_last_error());
+        return 1;
+    }
+    x[0] = (float)zro_group_rank(group);
+    x[1] = 1;
+    if (zro_all_reduce(group, x, 2, ZRO_F32, ZRO_SUM) != ZRO_OK) {
+        fprintf(stderr, "%s\n", zro_last_error());
+        return 1;
+    }
+    printf("rank %d of %d: the sum of all ranks is %g, and %g of us say hello\n", zro_group_rank(group), zro_group_size(group),
+           (double)x[0], (double)x[1]);
+    zro_group_destroy(group);
+    return 0;
+}

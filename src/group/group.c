@@ -1,0 +1,358 @@
+/* The group handle: what it consists of, how it is built and how it ends.
+ *
+ * A handle is built on a region of the world's memory that is mapped already (create.c says how that comes about): the board
+ * is there, the rest is tables.  Building ends in a vote on the board, so that a handle that cannot be built on one rank is not
+ * built on any. */
+#define _GNU_SOURCE
+#include "group/group.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/point.h"
+
+/* ---- configuration ---- */
+
+static const zro_group_config defaults = ZRO_GROUP_CONFIG_INIT;
+
+void zro_group_config_init(zro_group_config *config)
+{
+    if (config != NULL)
+        *config = defaults;
+}
+
+static zro_status check_settings(const zro_settings *s)
+{
+    if (s->threads < 1 || s->threads > 256)
+        return zro__fail(ZRO_ERR_INVALID, "settings: threads = %u, must be 1 to 256", (unsigned)s->threads);
+    if ((int)s->kernels < ZRO_KERNELS_AUTO || (int)s->kernels > ZRO_KERNELS_AVX512)
+        return zro__fail(ZRO_ERR_INVALID, "settings: kernels = %d is none of auto, base, avx2, avx512", (int)s->kernels);
+    if (zro__kernels_get(s->kernels) == NULL)
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "settings: this processor or build has no %s kernels",
+                         s->kernels == ZRO_KERNELS_AVX512 ? "avx512" : "avx2");
+    if (s->fast != ZRO_ON && s->fast != ZRO_OFF)
+        return zro__fail(ZRO_ERR_INVALID, "settings: fast = %d, must be on or off", (int)s->fast);
+    if ((int)s->log_level < ZRO_LOG_OFF || (int)s->log_level > ZRO_LOG_DEBUG)
+        return zro__fail(ZRO_ERR_INVALID, "settings: log_level = %d is none of off, warn, info, debug", (int)s->log_level);
+    return ZRO_OK;
+}
+
+zro_status zro__config_read(const zro_group_config *config, zro_group_config *out)
+{
+    *out = defaults;
+    if (config == NULL)
+        return ZRO_OK;
+    if (config->struct_size < offsetof(zro_group_config, settings) + sizeof(zro_settings) || config->struct_size > 4096)
+        return zro__fail(ZRO_ERR_INVALID, "zro_group_config: struct_size = %zu; begin with ZRO_GROUP_CONFIG_INIT",
+                         config->struct_size);
+    memcpy(out, config, config->struct_size < sizeof *out ? config->struct_size : sizeof *out);
+    out->struct_size = sizeof *out;
+    if (out->timeout_ms == 0)
+        return zro__fail(ZRO_ERR_INVALID, "zro_group_config: timeout_ms = 0, must be positive");
+    if (out->machine < ZRO_MACHINE_AUTO)
+        return zro__fail(ZRO_ERR_INVALID, "zro_group_config: machine = %" PRId64 ", must not be negative", out->machine);
+    return check_settings(&out->settings);
+}
+
+/* ---- what every call checks ---- */
+
+zro_status zro__check_group(const zro_group *g)
+{
+    if (g == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "the group is NULL");
+    if (!zro__view_is_alive(g->seat->view))
+        return zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank");
+    return zro__verdict_get(g->board.control);
+}
+
+zro_status zro__enter(zro_group *g)
+{
+    zro_status st = zro__check_group(g);
+
+    if (st != ZRO_OK)
+        return st;
+    zro__lane_enter(g->lane);
+    return ZRO_OK;
+}
+
+/* ---- the handle ---- */
+
+/* Where the rings begin in a group's region, behind the slots. */
+static size_t rings_offset(int size)
+{
+    return (zro__board_bytes(size) + 4095) & ~(size_t)4095;
+}
+
+size_t zro__group_region_bytes(int size)
+{
+    return rings_offset(size) + zro__local_bytes(size);
+}
+
+/* Ranks cell after cell, cells by their lowest rank; returns the number of cells. */
+static int order_cells(const int32_t *cell, int size, int *order, int *lengths)
+{
+    int n = 0, cells = 0;
+
+    for (int r = 0; r < size; r++) {
+        int seen = 0;
+
+        for (int q = 0; q < r; q++)
+            seen |= cell[q] == cell[r];
+        if (seen)
+            continue;
+        lengths[cells] = 0;
+        for (int q = r; q < size; q++) {
+            if (cell[q] == cell[r]) {
+                order[n++] = q;
+                lengths[cells]++;
+            }
+        }
+        cells++;
+    }
+    return cells;
+}
+
+static void plan_arena(zro__arena *a, int size, uint32_t threads)
+{
+    size_t n = (size_t)size;
+
+    zro__local_plan(a, size);
+    zro__arena_plan(a, n, sizeof(int64_t));   /* machine */
+    zro__arena_plan(a, n, sizeof(int32_t));   /* cell */
+    zro__arena_plan(a, n, sizeof(int));       /* order */
+    zro__arena_plan(a, n, sizeof(int));       /* cell_of */
+    zro__arena_plan(a, n, sizeof(int));       /* everybody */
+    zro__arena_plan(a, n, sizeof(uint64_t));  /* met */
+    zro__arena_plan(a, n, sizeof(zro__part)); /* scratch, from here on */
+    zro__arena_plan(a, n, sizeof(zro__cursor));
+    zro__arena_plan(a, n, sizeof(zro__cursor));
+    for (int i = 0; i < 4; i++)
+        zro__arena_plan(a, n, sizeof(char *));
+    zro__arena_plan(a, n, sizeof(double));
+    zro__arena_plan(a, n * (1 + threads), sizeof(void *));
+    zro__arena_plan(a, n * (1 + threads), sizeof(void *));
+}
+
+static void take_arena(zro_group *g, char *rings, int rank, int size)
+{
+    zro__arena *a = &g->arena;
+    zro__scratch *s = &g->scratch;
+    size_t n = (size_t)size, lists = n * (1 + g->settings.threads);
+
+    zro__local_init(&g->local, a, rings, rank, size, &g->link);
+    g->machine = zro__arena_take(a, n, sizeof *g->machine);
+    g->cell = zro__arena_take(a, n, sizeof *g->cell);
+    g->order = zro__arena_take(a, n, sizeof *g->order);
+    g->cell_of = zro__arena_take(a, n, sizeof *g->cell_of);
+    g->everybody = zro__arena_take(a, n, sizeof *g->everybody);
+    for (int r = 0; r < size; r++)
+        g->everybody[r] = r;
+    g->met = zro__arena_take(a, n, sizeof *g->met);
+    s->parts = zro__arena_take(a, n, sizeof *s->parts);
+    s->send = zro__arena_take(a, n, sizeof *s->send);
+    s->recv = zro__arena_take(a, n, sizeof *s->recv);
+    s->in_of = zro__arena_take(a, n, sizeof *s->in_of);
+    s->out_of = zro__arena_take(a, n, sizeof *s->out_of);
+    s->message = zro__arena_take(a, n, sizeof *s->message);
+    s->room = zro__arena_take(a, n, sizeof *s->room);
+    s->weight = zro__arena_take(a, n, sizeof *s->weight);
+    s->src = zro__arena_take(a, lists, sizeof *s->src);
+    s->dst = zro__arena_take(a, lists, sizeof *s->dst);
+}
+
+static void free_group(zro_group *g)
+{
+    zro__seat *seat;
+
+    if (g == NULL)
+        return;
+    seat = g->seat;
+    zro__lane_destroy(g->lane);
+    zro__pool_destroy(g->pool);
+    zro__unmap_region(seat->view, &g->map);
+    zro__arena_free(&g->arena);
+    zro__free(g);
+    zro__seat_release(seat);
+}
+
+/* The lowest rank of the same machine: what a rank's cell is by default. */
+static int32_t first_of_machine(const int64_t *machine, int rank)
+{
+    int32_t r = 0;
+
+    while (machine[r] != machine[rank])
+        r++;
+    return r;
+}
+
+static void fill_places(zro_group *g, const zro__blueprint *b)
+{
+    g->one_machine = 1;
+    for (int r = 0; r < b->size; r++) {
+        g->machine[r] = b->machine_of(b->user, r);
+        g->one_machine &= g->machine[r] == g->machine[0];
+    }
+    for (int r = 0; r < b->size; r++)
+        g->cell[r] = b->cell_of != NULL ? b->cell_of(b->user, r) : first_of_machine(g->machine, r);
+    g->n_cells = order_cells(g->cell, b->size, g->order, g->cell_of);
+}
+
+/* *out is set even if this fails half-way; free_group takes it. */
+static zro_status build(const zro__blueprint *b, zro_group **out)
+{
+    zro_group *g = zro__alloc(&b->seat->account, ZRO__KIND_HANDLE, sizeof *g);
+    zro_status st;
+
+    *out = g;
+    if (g == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a group handle");
+    g->seat = b->seat;
+    zro__seat_retain(g->seat);
+    g->region_bytes = zro__group_region_bytes(b->size);
+    g->settings = b->settings;
+    g->kernels = zro__kernels_get(b->settings.kernels);
+    plan_arena(&g->arena, b->size, g->settings.threads);
+    st = zro__arena_init(&g->arena, &g->seat->account, "the tables of a group");
+    if (st != ZRO_OK)
+        return st;
+    take_arena(g, b->map.base + rings_offset(b->size), b->rank, b->size);
+    fill_places(g, b);
+    st = zro__lane_create(&g->lane);
+    if (st == ZRO_OK && g->settings.threads > 1)
+        st = zro__pool_create(&g->seat->account, g->settings.threads, &g->pool);
+    return st;
+}
+
+zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **out)
+{
+    zro__control *control = (zro__control *)(void *)b->map.base;
+    zro__board board = { .control = control,
+                         .slots = zro__board_slots(control, b->size),
+                         .lives = b->lives,
+                         .rank = b->rank,
+                         .size = b->size,
+                         .timeout_ms = b->timeout_ms };
+    zro_group *g = NULL;
+
+    if (st == ZRO_OK)
+        st = build(b, &g);
+    (void)ZRO__POINT("group.vote");
+    st = zro__vote(&board, st);
+    if (st != ZRO_OK) {
+        free_group(g);
+        return st;
+    }
+    g->map = b->map;
+    g->board = board;
+    g->board.counters = &g->counters;
+    g->board.cancelled = &g->cancelled;
+    *out = g;
+    zro__log(&g->settings, ZRO_LOG_DEBUG,
+             "rank %d of a group of %d: %s kernels, %u threads, %d cells, %zu bytes of slots and links", b->rank, b->size,
+             g->kernels->name, (unsigned)g->settings.threads, g->n_cells, g->region_bytes);
+    return ZRO_OK;
+}
+
+/* ---- the end ---- */
+
+void zro_group_destroy(zro_group *g)
+{
+    zro__slot *slot;
+
+    /* In a forked child the handle stays: what it holds is the parent's. */
+    if (g == NULL || !zro__view_is_alive(g->seat->view) || zro__lane_is_mine(g->lane))
+        return;
+    slot = &g->board.slots[g->board.rank];
+    if (zro__lane_is_busy(g->lane)) {
+        atomic_store_explicit(&g->cancelled, 1, memory_order_relaxed);
+        zro__fail(ZRO_ERR_LOST, "rank %d destroyed the group before its submitted work had finished", g->board.rank);
+        (void)zro__break(&g->board, ZRO_ERR_LOST);
+        zro__lane_destroy(g->lane);
+        g->lane = NULL;
+    }
+    atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in slot.c's check_peers */
+    if (atomic_fetch_add(&g->board.control->leavers, 1) + 1 == g->board.size)
+        zro__region_punch(g->seat->view, g->map.offset, g->region_bytes);
+    free_group(g);
+}
+
+void zro__group_die(zro_group *g)
+{
+    zro__life_mark_dead(g->seat->life);
+    zro_group_destroy(g);
+}
+
+/* ---- questions ---- */
+
+int zro_group_rank(const zro_group *g)
+{
+    return g == NULL ? -1 : g->board.rank;
+}
+
+int zro_group_size(const zro_group *g)
+{
+    return g == NULL ? 0 : g->board.size;
+}
+
+int zro_group_label(const zro_group *g, int rank)
+{
+    if (g == NULL || rank < 0 || rank >= g->board.size || !zro__view_is_alive(g->seat->view))
+        return -1;
+    return g->board.control->member[rank];
+}
+
+zro_status zro_group_status(const zro_group *g)
+{
+    return zro__check_group(g);
+}
+
+void zro_stats_init(zro_stats *stats)
+{
+    static const zro_stats empty = ZRO_STATS_INIT;
+
+    if (stats != NULL)
+        *stats = empty;
+}
+
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)counter, memory_order_relaxed);
+}
+
+zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
+{
+    zro_stats s = ZRO_STATS_INIT;
+    size_t size;
+
+    if (g == NULL || stats == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "group_stats: NULL argument");
+    size = stats->struct_size;
+    if (size < sizeof(size_t) || size > 4096)
+        return zro__fail(ZRO_ERR_INVALID, "zro_stats: struct_size = %zu; begin with ZRO_STATS_INIT", size);
+    s.operations = get(&g->counters.operations);
+    s.direct_bytes = get(&g->counters.direct_bytes);
+    s.link_bytes = get(&g->counters.link_bytes);
+    s.link_messages = get(&g->counters.link_messages);
+    s.waits = get(&g->counters.waits);
+    s.sleeps = get(&g->counters.sleeps);
+    s.wait_ns = get(&g->counters.wait_ns);
+    s.heap_bytes = atomic_load_explicit(&g->seat->account.in_use, memory_order_relaxed);
+    s.heap_peak_bytes = atomic_load_explicit(&g->seat->account.peak, memory_order_relaxed);
+    s.shared_bytes = get(&g->seat->shared_bytes);
+    s.control_bytes = g->region_bytes;
+    memcpy(stats, &s, size < sizeof s ? size : sizeof s);
+    stats->struct_size = size;
+    return ZRO_OK;
+}
+
+zro_status zro_submit(zro_group *g, zro_work_fn fn, void *user, zro_work **out)
+{
+    zro_status st;
+
+    if (out == NULL || fn == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "submit: NULL argument");
+    *out = NULL;
+    st = zro__check_group(g);
+    return st != ZRO_OK ? st : zro__lane_submit(g->lane, fn, user, out);
+}

@@ -1,0 +1,32 @@
+/* The lane: the order in which a group does things.
+ *
+ * One thing at a time, in the order of issue.  Submitted functions run on the lane's thread, which the first one starts; calls
+ * run on their caller's thread, after everything submitted before them.  A call made by a submitted function on its own group
+ * is part of that function and runs at once.
+ *
+ * The lane and its works share a life: a work may be waited for after its group is gone. */
+#ifndef ZRO_GROUP_LANE_H
+#define ZRO_GROUP_LANE_H
+
+#include "zro.h"
+
+typedef struct zro__lane zro__lane;
+
+zro_status zro__lane_create(zro__lane **out);
+
+/* Returns when the lane is idle, at once on the lane's own thread. */
+void zro__lane_enter(zro__lane *lane);
+
+zro_status zro__lane_submit(zro__lane *lane, zro_work_fn fn, void *user, zro_work **out);
+
+/* 1 if something is running or waiting to run. */
+int zro__lane_is_busy(const zro__lane *lane);
+
+/* 1 on the lane's own thread. */
+int zro__lane_is_mine(zro__lane *lane);
+
+/* Ends the thread after the function that is running; those that have not begun are STATE.  Drops the caller's hold.  Takes
+ * NULL.  Not on the lane's own thread. */
+void zro__lane_destroy(zro__lane *lane);
+
+#endif

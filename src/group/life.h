@@ -1,0 +1,45 @@
+/* Life words: how a rank's death is seen by the others.
+ *
+ * Each rank of a world has one life in shared memory.  Its word is a robust futex held by a small thread of the rank's
+ * process: when the process dies, however it dies, the kernel sets FUTEX_OWNER_DIED in it within a fraction of a millisecond,
+ * long before the process can be reaped.  A rank that is a thread of zro_spawn_threads holds no futex; the thread's end marks
+ * the word by itself (zro__life_mark_dead).
+ *
+ * Only the owner writes `link`; `word` is written by the owner and the kernel; everybody reads `word`. */
+#ifndef ZRO_GROUP_LIFE_H
+#define ZRO_GROUP_LIFE_H
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "zro.h"
+
+typedef struct zro__life {
+    _Alignas(64) struct robust_list link; /* an address of the owner's process: nobody else follows it */
+    _Atomic uint32_t word;                /* 0: not yet or no more; a thread id: lives; FUTEX_OWNER_DIED: dead */
+} zro__life;
+
+/* The thread that holds a life word; process-local. */
+typedef struct zro__holder {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    zro__life *life;
+    int started, held, end;
+} zro__holder;
+
+/* Takes the life word; returns when it is held. */
+zro_status zro__life_hold(zro__holder *holder, zro__life *life);
+
+/* Lets go in an orderly way: the word becomes 0.  Takes a holder that holds nothing. */
+void zro__life_release(zro__holder *holder);
+
+/* For ranks without a holder: alive, dead. */
+void zro__life_mark_alive(zro__life *life);
+void zro__life_mark_dead(zro__life *life);
+
+int zro__life_is_dead(const zro__life *life);
+
+#endif

@@ -1,0 +1,487 @@
+/* The shared-memory protocol of a group.
+ *
+ * Words.  A group has one control block in the world's memfd: the verdict, the members, and a slot for each rank.  A slot is
+ * written by its rank alone and read by all; the verdict is written once, by whoever claims it.  All waiting is for a
+ * zro__word: a 64-bit number that only grows, beside a count of sleepers.
+ *
+ * Arriving.  Operations of a group are numbered from 1, in the same order on all ranks.  A rank begins operation k by writing
+ * its header to ring[k % 256], its payload, if it has one, to payload[k % 2], and then releasing arrived = k.  It goes on when
+ * every arrived >= k, and compares the headers of k.  So every operation contains one full barrier, which is what makes both
+ * buffers safe without further words: whoever writes payload[k % 2] again, for k + 2, has seen everybody arrive at k + 1, that
+ * is, finish reading k.  No rank is ever more than one operation ahead, so of the ring's 256 entries the newest 255 of every
+ * rank are stable for error texts.
+ *
+ * Departing.  Where ranks touch each other's arrays (xfer.c) a rank releases done = k after its last access, and whoever owns
+ * an array that was touched waits for that.
+ *
+ * Orders.  Release of arrived or done pairs with the acquire of the same word in zro__word_wait; header, payload and array
+ * contents travel under it.  Before it sleeps, a waiter raises `sleepers` and looks again; a poster stores and then looks at
+ * `sleepers`; both are sequentially consistent, so one of them sees the other and no wake-up is lost.
+ *
+ * Death.  A rank may die at any instruction.  Before its release of arrived = k: the others find its life word marked while
+ * arrived < k, and the first to see it breaks the group: LOST.  After it: the others complete what they can; who needs more
+ * from it (its part of a transfer) finds the mark while it waits for that word and breaks the group; who needs nothing returns
+ * OK and hears of it in operation k + 1.  Dead while it claims the verdict (BREAKING): readers wait for the text for 100 ms
+ * and then say what they know.  Sleeping: `sleepers` stays too large, which costs posters a system call.  No lock is ever held
+ * in shared memory, so nothing has to be recovered.
+ *
+ * Leaving.  A rank that destroys the group releases left = 1 after its last word.  Who waits for a word that it will not post
+ * any more is told LOST; others are not disturbed. */
+#define _GNU_SOURCE
+#include "group/slot.h"
+
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/point.h"
+
+enum { SPINS = 100, YIELDS = 1000, YIELDS_A_CHECK = 64, SLEEP_MS = 50, COUNTED_MS = 100, BREAKING_MS = 100 };
+
+/* ---- layout ---- */
+
+static size_t slots_offset(int size)
+{
+    return (sizeof(zro__control) + (size_t)size * sizeof(int32_t) + 63) & ~(size_t)63;
+}
+
+size_t zro__board_bytes(int size)
+{
+    return slots_offset(size) + (size_t)size * sizeof(zro__slot);
+}
+
+zro__slot *zro__board_slots(zro__control *control, int size)
+{
+    return (zro__slot *)(void *)((char *)control + slots_offset(size));
+}
+
+/* ---- words ---- */
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* The futex is the low half of the value: it differs after any growth that could have been missed. */
+static uint32_t *futex_of(zro__word *word)
+{
+    return (uint32_t *)(void *)&word->value + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
+void zro__post(zro__word *word, uint64_t value)
+{
+    /* Release for the data, sequentially consistent for the sleepers; pairs with zro__word_wait. */
+    atomic_store_explicit(&word->value, value, memory_order_seq_cst);
+    if (atomic_load_explicit(&word->sleepers, memory_order_seq_cst) != 0)
+        syscall(SYS_futex, futex_of(word), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static int reached(zro__word *word, uint64_t target)
+{
+    return atomic_load_explicit(&word->value, memory_order_acquire) >= target;
+}
+
+/* Sleeps for at most SLEEP_MS, or until the word grows. */
+static void sleep_on(zro__word *word, uint64_t target)
+{
+    struct timespec limit = { 0, SLEEP_MS * 1000000L };
+    uint64_t value;
+
+    atomic_fetch_add_explicit(&word->sleepers, 1, memory_order_seq_cst);
+    value = atomic_load_explicit(&word->value, memory_order_seq_cst);
+    if (value < target)
+        syscall(SYS_futex, futex_of(word), FUTEX_WAIT, (uint32_t)value, &limit, NULL, 0);
+    atomic_fetch_sub_explicit(&word->sleepers, 1, memory_order_relaxed);
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+zro_status zro__word_wait(zro__word *word, uint64_t target, zro__check_fn check, void *user, zro__counters *counters)
+{
+    uint64_t start, last, now, counted = 0;
+    zro_status st;
+
+    for (int i = 0; i < SPINS; i++) {
+        if (reached(word, target))
+            return ZRO_OK;
+        relax();
+    }
+    if (counters != NULL)
+        add(&counters->waits, 1);
+    start = last = zro__now_ns();
+    for (int i = 0;; i++) {
+        if (i < YIELDS) {
+            sched_yield();
+        } else {
+            sleep_on(word, target);
+            if (counters != NULL)
+                add(&counters->sleeps, 1);
+        }
+        if (reached(word, target)) {
+            st = ZRO_OK;
+            break;
+        }
+        if (i < YIELDS && i % YIELDS_A_CHECK != 0)
+            continue;
+        now = zro__now_ns();
+        /* A job that was stopped and continued must not find its deadline passed: one wake-up counts little. */
+        counted += now - last < COUNTED_MS * UINT64_C(1000000) ? now - last : COUNTED_MS * UINT64_C(1000000);
+        last = now;
+        st = check(user, counted / 1000000);
+        if (st != ZRO_OK) {
+            /* The last thing that a dead or leaving rank did may have been to post. */
+            if (reached(word, target))
+                st = ZRO_OK;
+            break;
+        }
+    }
+    if (counters != NULL)
+        add(&counters->wait_ns, zro__now_ns() - start);
+    return st;
+}
+
+/* ---- texts ---- */
+
+static const char *const call_names[ZRO__CALL_COUNT] = {
+    [ZRO__CALL_NONE] = "nothing",
+    [ZRO__CALL_CREATE] = "group_create",
+    [ZRO__CALL_VOTE] = "vote",
+    [ZRO__CALL_AGREE] = "agreement",
+    [ZRO__CALL_MEMORY] = "memory_alloc",
+    [ZRO__CALL_BARRIER] = "barrier",
+    [ZRO__CALL_ALL_REDUCE] = "all_reduce",
+    [ZRO__CALL_REDUCE] = "reduce",
+    [ZRO__CALL_REDUCE_SCATTER] = "reduce_scatter",
+    [ZRO__CALL_BROADCAST] = "broadcast",
+    [ZRO__CALL_BROADCAST_BYTES] = "broadcast_bytes",
+    [ZRO__CALL_GATHER] = "gather",
+    [ZRO__CALL_ALL_GATHER] = "all_gather",
+    [ZRO__CALL_TRANSFER] = "transfer",
+};
+
+static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };
+
+const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
+{
+    const char *type = zro_dtype_name((zro_dtype)h->dtype);
+    int reduces = h->call == ZRO__CALL_ALL_REDUCE || h->call == ZRO__CALL_REDUCE || h->call == ZRO__CALL_REDUCE_SCATTER;
+    int n = 0;
+
+    if (h->number == 0)
+        return "nothing yet";
+    n = snprintf(text, bytes, "operation %" PRIu64 ": %s", h->number, h->call < ZRO__CALL_COUNT ? call_names[h->call] : "?");
+    if (h->call >= ZRO__CALL_ALL_REDUCE && n > 0 && (size_t)n < bytes)
+        n += snprintf(text + n, bytes - (size_t)n, " of %" PRIu64 " %s%s%s", h->count, type != NULL ? type : "?",
+                      reduces ? ", " : "", reduces && h->op <= ZRO_MAX ? op_names[h->op] : "");
+    if (h->root >= 0 && n > 0 && (size_t)n < bytes)
+        snprintf(text + n, bytes - (size_t)n, ", root %d", (int)h->root);
+    return text;
+}
+
+const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes)
+{
+    int label = board->control->member[rank];
+
+    if (label == rank)
+        snprintf(text, bytes, "rank %d", rank);
+    else
+        snprintf(text, bytes, "rank %d (%d of the first group)", rank, label);
+    return text;
+}
+
+uint64_t zro__hash(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ p[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* ---- verdict ---- */
+
+zro_status zro__verdict_get(const zro__control *control)
+{
+    zro__control *c = (zro__control *)(uintptr_t)control; /* atomics take no const */
+    uint64_t start = 0;
+
+    for (;;) {
+        switch (atomic_load_explicit(&c->verdict, memory_order_acquire)) { /* pairs with the release in zro__break */
+        case ZRO__WHOLE:
+            return ZRO_OK;
+        case ZRO__BROKEN:
+            return zro__fail((zro_status)c->code, "%s", c->text);
+        default:
+            if (start == 0)
+                start = zro__now_ns();
+            else if (zro__now_ns() - start > BREAKING_MS * UINT64_C(1000000))
+                return zro__fail(ZRO_ERR_LOST, "the group is broken; the rank that found out died before it could say why");
+            sched_yield();
+        }
+    }
+}
+
+zro_status zro__break(zro__board *board, zro_status code)
+{
+    zro__control *c = board->control;
+    uint32_t whole = ZRO__WHOLE;
+
+    if (!atomic_compare_exchange_strong_explicit(&c->verdict, &whole, ZRO__BREAKING, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return zro__verdict_get(c);
+    (void)ZRO__POINT("slot.break");
+    c->code = (int32_t)code;
+    snprintf(c->text, sizeof c->text, "%s", zro_last_error());
+    atomic_store_explicit(&c->verdict, ZRO__BROKEN, memory_order_release); /* pairs with the acquire in zro__verdict_get */
+    return code;
+}
+
+/* ---- waiting for a rank ---- */
+
+typedef struct wait_for {
+    zro__board *board;
+    int rank;
+} wait_for;
+
+static uint64_t arrived_of(const zro__board *board, int rank)
+{
+    return atomic_load_explicit(&board->slots[rank].arrived.value, memory_order_acquire);
+}
+
+static const zro__header *last_header_of(const zro__board *board, int rank)
+{
+    return &board->slots[rank].ring[arrived_of(board, rank) % ZRO__RING];
+}
+
+static zro_status lost(zro__board *board, int rank, const char *how)
+{
+    char name[64], mine[160], last[160];
+
+    zro__fail(ZRO_ERR_LOST, "%s %s; this was %s; its last was %s", zro__rank_name(board, rank, name, sizeof name), how,
+              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
+              zro__header_text(last_header_of(board, rank), last, sizeof last));
+    return zro__break(board, ZRO_ERR_LOST);
+}
+
+/* Appends the numbers of the ranks that have (not) arrived at this rank's operation; returns how many there are. */
+static int list_ranks(const zro__board *board, int arrived, char *text, size_t bytes)
+{
+    size_t at = 0;
+    int n = 0;
+
+    text[0] = '\0';
+    for (int r = 0; r < board->size; r++) {
+        if ((arrived_of(board, r) >= board->number) != arrived)
+            continue;
+        if (at + 16 < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, "%s%d", n == 0 ? "" : ", ", r);
+        n++;
+    }
+    return n;
+}
+
+static zro_status late(zro__board *board, int rank)
+{
+    char name[64], mine[160], last[160], here[160], missing[160];
+    int n_missing = list_ranks(board, 0, missing, sizeof missing);
+
+    list_ranks(board, 1, here, sizeof here);
+    zro__fail(ZRO_ERR_TIMEOUT, "%s: no answer from %s within %" PRIu64 " ms; arrived: %s; missing: %s; the last of %s was %s",
+              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
+              zro__rank_name(board, rank, name, sizeof name), board->timeout_ms, here,
+              n_missing == 0 ? "none (it has not finished its part)" : missing, name,
+              zro__header_text(last_header_of(board, rank), last, sizeof last));
+    return zro__break(board, ZRO_ERR_TIMEOUT);
+}
+
+/* Ends a wait when the group is broken or cancelled, somebody whom this operation needs is gone, or time is up. */
+static zro_status check_peers(void *user, uint64_t waited_ms)
+{
+    wait_for *w = user;
+    zro__board *board = w->board;
+    zro_status st = zro__verdict_get(board->control);
+
+    if (st != ZRO_OK)
+        return st;
+    if (board->cancelled != NULL && atomic_load_explicit(board->cancelled, memory_order_relaxed))
+        return zro__fail(ZRO_ERR_STATE, "the group was destroyed during this call");
+    for (int r = 0; r < board->size; r++) {
+        int needed = r == w->rank || arrived_of(board, r) < board->number;
+
+        if (needed && zro__life_is_dead(&board->lives[board->control->member[r]])) {
+            /* It may have arrived between the two looks; then it is needed only if it is the one waited for. */
+            if (r == w->rank || arrived_of(board, r) < board->number)
+                return lost(board, r, "is gone");
+        }
+    }
+    if (atomic_load_explicit(&board->slots[w->rank].left, memory_order_acquire)) /* pairs with zro_group_destroy */
+        return lost(board, w->rank, "has destroyed this group");
+    return waited_ms > board->timeout_ms ? late(board, w->rank) : ZRO_OK;
+}
+
+zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank)
+{
+    wait_for w = { board, rank };
+
+    return zro__word_wait(word, target, check_peers, &w, board->counters);
+}
+
+/* ---- arriving ---- */
+
+void *zro__payload(zro__board *board)
+{
+    return board->slots[board->rank].payload[(board->number + 1) % 2];
+}
+
+const zro__header *zro__header_of(const zro__board *board, int rank)
+{
+    return &board->slots[rank].ring[board->number % ZRO__RING];
+}
+
+const void *zro__payload_of(const zro__board *board, int rank)
+{
+    return board->slots[rank].payload[board->number % 2];
+}
+
+zro_status zro__arrive(zro__board *board, zro__header *header)
+{
+    zro__slot *slot = &board->slots[board->rank];
+    zro_status st = zro__verdict_get(board->control);
+
+    if (st != ZRO_OK)
+        return st;
+    (void)ZRO__POINT("slot.arrive");
+    header->number = ++board->number;
+    slot->ring[header->number % ZRO__RING] = *header;
+    (void)ZRO__POINT("slot.header");
+    zro__post(&slot->arrived, header->number);
+    (void)ZRO__POINT("slot.arrived");
+    if (board->counters != NULL)
+        add(&board->counters->operations, 1);
+    return ZRO_OK;
+}
+
+static int same_operation(const zro__header *a, const zro__header *b)
+{
+    return a->call == b->call && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count
+           && a->tag == b->tag;
+}
+
+/* The first rank that differs from rank 0 is the same for everybody, so all ranks find the same words. */
+static zro_status compare_headers(zro__board *board)
+{
+    const zro__header *first = zro__header_of(board, 0);
+    char name[64], zero[64], a[160], b[160];
+
+    for (int r = 1; r < board->size; r++) {
+        const zro__header *other = zro__header_of(board, r);
+
+        if (same_operation(first, other))
+            continue;
+        zro__header_text(first, a, sizeof a);
+        zro__header_text(other, b, sizeof b);
+        zro__fail(ZRO_ERR_MISMATCH, "the ranks called different things: %s %s; %s %s%s",
+                  zro__rank_name(board, 0, zero, sizeof zero), a, zro__rank_name(board, r, name, sizeof name), b,
+                  strcmp(a, b) == 0 ? " with other counts or settings" : "");
+        return zro__break(board, ZRO_ERR_MISMATCH);
+    }
+    return ZRO_OK;
+}
+
+zro_status zro__gather_arrivals(zro__board *board)
+{
+    zro_status st;
+
+    for (int r = 0; r < board->size; r++) {
+        if (r == board->rank)
+            continue;
+        st = zro__wait(board, &board->slots[r].arrived, board->number, r);
+        if (st != ZRO_OK)
+            return st;
+    }
+    (void)ZRO__POINT("slot.gathered");
+    return board->size > 1 ? compare_headers(board) : ZRO_OK;
+}
+
+/* ---- votes ---- */
+
+typedef struct ballot {
+    uint64_t number;
+    int32_t code;
+    char text[ZRO__TEXT_BYTES];
+    char description[4096];
+} ballot;
+
+_Static_assert(sizeof(ballot) <= ZRO__PAYLOAD_BYTES, "a ballot is a payload");
+
+static zro_status cast_ballots(zro__board *board, zro__call call, zro_status mine, const char *description, uint64_t number)
+{
+    zro__header header = { .call = (uint16_t)call, .root = -1 };
+    ballot *b = zro__payload(board);
+    zro_status st;
+
+    b->number = number;
+    b->code = (int32_t)mine;
+    snprintf(b->text, sizeof b->text, "%s", mine == ZRO_OK ? "" : zro_last_error());
+    snprintf(b->description, sizeof b->description, "%s", description);
+    st = zro__arrive(board, &header);
+    return st != ZRO_OK ? st : zro__gather_arrivals(board);
+}
+
+/* After cast_ballots: the lowest failing rank's word. */
+static zro_status count_ballots(zro__board *board, zro_status mine)
+{
+    char name[64];
+
+    for (int r = 0; r < board->size; r++) {
+        const ballot *b = zro__payload_of(board, r);
+
+        if (b->code == ZRO_OK)
+            continue;
+        if (mine != ZRO_OK) /* a failing rank keeps its own; the text was built before the ballots were cast */
+            return zro__fail(mine, "%s", ((const ballot *)zro__payload_of(board, board->rank))->text);
+        zro__rank_name(board, r, name, sizeof name);
+        return zro__fail(b->code == ZRO_ERR_MISMATCH ? ZRO_ERR_MISMATCH : ZRO_ERR_PEER, "%s: %s: %s", name,
+                         zro_status_name((zro_status)b->code), b->text);
+    }
+    return ZRO_OK;
+}
+
+zro_status zro__vote(zro__board *board, zro_status mine)
+{
+    zro_status st = cast_ballots(board, ZRO__CALL_VOTE, mine, "", 0);
+
+    return st != ZRO_OK ? st : count_ballots(board, mine);
+}
+
+zro_status zro__agree(zro__board *board, const char *what, const char *description, uint64_t *number, zro_status mine)
+{
+    const ballot *first, *other;
+    char name[64];
+    zro_status st = cast_ballots(board, ZRO__CALL_AGREE, mine, description, *number);
+
+    if (st == ZRO_OK)
+        st = count_ballots(board, mine);
+    if (st != ZRO_OK)
+        return st;
+    first = zro__payload_of(board, 0);
+    *number = first->number;
+    for (int r = 1; r < board->size; r++) {
+        other = zro__payload_of(board, r);
+        if (strcmp(first->description, other->description) != 0)
+            return zro__fail(ZRO_ERR_MISMATCH, "%s differ: rank 0 has %.300s, %s has %.300s", what, first->description,
+                             zro__rank_name(board, r, name, sizeof name), other->description);
+    }
+    return ZRO_OK;
+}

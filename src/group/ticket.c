@@ -1,0 +1,316 @@
+/* Tickets.
+ *
+ * The first rank's memfd reaches a peer in one of two ways, which both read off the tickets: the peer opens
+ * /proc/PID/fd/N, if the two have the same user and namespaces and the first rank is dumpable; otherwise the descriptor is
+ * passed through a socket in the abstract name space, named by the first rank's nonce, which works wherever the network
+ * name space is the same.  Neither way leaves anything in a file system.  The peer compares the memfd's name before it opens
+ * (a wrong process might have a device there) and the nonce inside the memory afterwards. */
+#define _GNU_SOURCE
+#include "group/ticket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static const char magic[8] = "zrotick1";
+
+typedef enum way { WAY_PROC, WAY_SOCKET, WAY_NONE } way;
+
+/* ---- writing ---- */
+
+static uint64_t read_boot(void)
+{
+    char text[64] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+    if (fd >= 0)
+        close(fd);
+    return n <= 0 ? 0 : zro__hash(ZRO__HASH_START, text, (size_t)n);
+}
+
+static uint64_t inode_of(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
+static int32_t pid_in_proc(void)
+{
+    char text[32] = "";
+    ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+
+    return n > 0 ? (int32_t)strtol(text, NULL, 10) : (int32_t)getpid();
+}
+
+static uint64_t sum_of(const zro__ticket *t)
+{
+    return zro__hash(ZRO__HASH_START, t, offsetof(zro__ticket, sum));
+}
+
+void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *t)
+{
+    memset(t, 0, sizeof *t);
+    memcpy(t->magic, magic, sizeof magic);
+    t->rank = rank;
+    t->size = size;
+    t->boot = read_boot();
+    t->pid_ns = inode_of("/proc/self/ns/pid");
+    t->net_ns = inode_of("/proc/self/ns/net");
+    t->user_ns = inode_of("/proc/self/ns/user");
+    t->uid = (uint32_t)geteuid();
+    t->pid = pid_in_proc();
+    t->fd = view->fd;
+    t->dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+    memcpy(t->nonce, view->nonce, sizeof t->nonce);
+    t->view = (uint64_t)(uintptr_t)view;
+    t->machine = config->machine;
+    if (config->cells != NULL)
+        t->cells = zro__hash(ZRO__HASH_START, config->cells, (size_t)size * sizeof *config->cells);
+    t->sum = sum_of(t);
+}
+
+/* ---- reading ---- */
+
+int zro__ticket_same_process(const zro__ticket *a, const zro__ticket *b)
+{
+    return a->boot == b->boot && a->pid_ns == b->pid_ns && a->pid == b->pid;
+}
+
+static int is_ticket(const zro__ticket *t)
+{
+    return memcmp(t->magic, magic, sizeof magic) == 0 && t->sum == sum_of(t);
+}
+
+int zro__ticket_is_own(const zro__ticket *t)
+{
+    return is_ticket(t) && t->pid == pid_in_proc() && t->pid_ns == inode_of("/proc/self/ns/pid") && t->boot == read_boot();
+}
+
+static way way_to(const zro__ticket *first, const zro__ticket *peer)
+{
+    if (first->boot != peer->boot)
+        return WAY_NONE;
+    if (first->pid_ns == peer->pid_ns && first->user_ns == peer->user_ns && first->uid == peer->uid && first->dumpable)
+        return WAY_PROC;
+    if (first->user_ns == peer->user_ns && first->uid != peer->uid)
+        return WAY_NONE;
+    return first->net_ns == peer->net_ns ? WAY_SOCKET : WAY_NONE;
+}
+
+static const char *why_not(const zro__ticket *first, const zro__ticket *peer)
+{
+    if (first->boot != peer->boot)
+        return "they are on different machines";
+    if (first->user_ns == peer->user_ns && first->uid != peer->uid)
+        return "they belong to different users";
+    return "they are in different namespaces (containers)";
+}
+
+zro__ticket zro__ticket_get(const void *tickets, int r)
+{
+    zro__ticket t;
+
+    memcpy(&t, (const char *)tickets + (size_t)r * ZRO_TICKET_BYTES, sizeof t);
+    return t;
+}
+
+zro_status zro__tickets_check(const void *tickets, int rank, int size)
+{
+    zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
+
+    for (int r = 0; r < size; r++) {
+        zro__ticket other = zro__ticket_get(tickets, r), *t = &other;
+
+        if (!is_ticket(t))
+            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: what came from rank %d is no ticket", r);
+        if (t->rank != r)
+            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: the ticket at place %d is rank %d's", r, (int)t->rank);
+        if (t->size != first.size)
+            return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: rank %d's ticket is for %d ranks, rank 0's for %d", r,
+                             (int)t->size, (int)first.size);
+        if (t->cells != first.cells)
+            return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: the cells of rank %d differ from rank 0's", r);
+        if (way_to(&first, t) == WAY_NONE)
+            return zro__fail(ZRO_ERR_UNSUPPORTED, "group_create_tickets: ranks 0 and %d cannot share memory: %s", r,
+                             why_not(&first, t));
+    }
+    if (first.size != size)
+        return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: size = %d, but the tickets are for %d ranks", size,
+                         (int)first.size);
+    if (!zro__ticket_is_own(&own))
+        return zro__fail(ZRO_ERR_STATE, "group_create_tickets: rank %d's ticket was written by another process", rank);
+    return ZRO_OK;
+}
+
+/* ---- through /proc ---- */
+
+static zro_status open_proc(const zro__ticket *first, int *fd)
+{
+    char path[64], want[64] = "/memfd:zro-", name[128] = "";
+    size_t at = strlen(want);
+
+    for (size_t i = 0; i < sizeof first->nonce; i++)
+        snprintf(want + at + 2 * i, 3, "%02x", first->nonce[i]);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)first->pid, (int)first->fd);
+    if (readlink(path, name, sizeof name - 1) < 0)
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: rank 0's memory (%s)", path);
+    if (strncmp(name, want, strlen(want)) != 0)
+        return zro__fail(ZRO_ERR_STATE, "group_create_tickets: rank 0's memory is gone (%s is %s)", path, name);
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: opening rank 0's memory (%s)", path);
+    return ZRO_OK;
+}
+
+/* ---- through a socket ---- */
+
+static socklen_t socket_name(const zro__ticket *first, struct sockaddr_un *name)
+{
+    memset(name, 0, sizeof *name);
+    name->sun_family = AF_UNIX;
+    memcpy(name->sun_path, "\0zro-", 5);
+    memcpy(name->sun_path + 5, first->nonce, sizeof first->nonce);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 5 + sizeof first->nonce);
+}
+
+static int is_own_user(int fd)
+{
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+}
+
+/* One byte, and a descriptor with it. */
+static int send_descriptor(int socket, int fd)
+{
+    char byte = 0;
+    struct iovec io = { &byte, 1 };
+    _Alignas(struct cmsghdr) char space[CMSG_SPACE(sizeof(int))] = { 0 };
+    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    return sendmsg(socket, &m, MSG_NOSIGNAL) == 1;
+}
+
+static int receive_descriptor(int socket)
+{
+    char byte;
+    struct iovec io = { &byte, 1 };
+    _Alignas(struct cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
+    struct cmsghdr *c;
+    int fd = -1;
+
+    if (recvmsg(socket, &m, MSG_CMSG_CLOEXEC) != 1)
+        return -1;
+    c = CMSG_FIRSTHDR(&m);
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+static int wait_readable(int fd, uint64_t start, uint64_t timeout_ms)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    uint64_t waited;
+
+    do {
+        waited = (zro__now_ns() - start) / 1000000;
+        if (poll(&p, 1, 100) == 1)
+            return 1;
+    } while (waited < timeout_ms);
+    return 0;
+}
+
+zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
+{
+    zro__ticket first = zro__ticket_get(tickets, 0);
+    struct sockaddr_un name;
+    socklen_t length = socket_name(&first, &name);
+    uint64_t start = zro__now_ns();
+    zro_status st = ZRO_OK;
+    int left = 0, listener;
+
+    for (int r = 1; r < size; r++) {
+        zro__ticket t = zro__ticket_get(tickets, r);
+
+        left += way_to(&first, &t) == WAY_SOCKET;
+    }
+    if (left == 0)
+        return ZRO_OK;
+    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&name, length) != 0 || listen(listener, 64) != 0)
+        st = zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: a socket to pass memory through");
+    while (st == ZRO_OK && left > 0) {
+        unsigned char nonce[16];
+        int peer;
+
+        if (!wait_readable(listener, start, timeout_ms)) {
+            st = zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: %d ranks did not fetch the memory within %" PRIu64 " ms",
+                           left, timeout_ms);
+            break;
+        }
+        peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (peer < 0)
+            continue;
+        if (is_own_user(peer) && wait_readable(peer, start, timeout_ms) && recv(peer, nonce, sizeof nonce, 0) == sizeof nonce
+            && memcmp(nonce, first.nonce, sizeof nonce) == 0 && send_descriptor(peer, first.fd))
+            left--;
+        close(peer);
+    }
+    if (listener >= 0)
+        close(listener);
+    return st;
+}
+
+/* The first rank listens once it is in its create, which may be after this: so a refusal is tried again, until the deadline. */
+static zro_status fetch(const zro__ticket *first, uint64_t timeout_ms, int *fd)
+{
+    struct sockaddr_un name;
+    socklen_t length = socket_name(first, &name);
+    uint64_t start = zro__now_ns();
+
+    for (;;) {
+        int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+        if (s < 0)
+            return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: a socket to fetch memory through");
+        *fd = -1;
+        if (connect(s, (struct sockaddr *)&name, length) == 0 && is_own_user(s)
+            && send(s, first->nonce, sizeof first->nonce, MSG_NOSIGNAL) == sizeof first->nonce
+            && wait_readable(s, start, timeout_ms))
+            *fd = receive_descriptor(s);
+        close(s);
+        if (*fd >= 0)
+            return ZRO_OK;
+        if ((zro__now_ns() - start) / 1000000 >= timeout_ms)
+            return zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: rank 0 did not pass its memory within %" PRIu64 " ms",
+                             timeout_ms);
+        poll(NULL, 0, 1);
+    }
+}
+
+zro_status zro__ticket_open(const void *tickets, int rank, uint64_t timeout_ms, int *fd)
+{
+    zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
+
+    return way_to(&first, &own) == WAY_PROC ? open_proc(&first, fd) : fetch(&first, timeout_ms, fd);
+}

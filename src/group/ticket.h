@@ -1,0 +1,44 @@
+/* Tickets: what a rank tells the others about itself so that they can share memory with it. */
+#ifndef ZRO_GROUP_TICKET_H
+#define ZRO_GROUP_TICKET_H
+
+#include "group/memory.h"
+
+typedef struct zro__ticket {
+    char magic[8];
+    int32_t rank, size;
+    uint64_t boot;                    /* of the machine: a hash of the kernel's boot id */
+    uint64_t pid_ns, net_ns, user_ns; /* inodes of the namespaces */
+    uint32_t uid;
+    int32_t pid; /* as /proc shows it, which getpid() need not be */
+    int32_t fd;  /* the first rank's: its memfd */
+    uint32_t dumpable;
+    unsigned char nonce[16];
+    uint64_t view; /* an address, for ranks of the same process */
+    int64_t machine;
+    uint64_t cells; /* a hash; 0 for NULL */
+    uint64_t sum;   /* hash of all the above: last */
+} zro__ticket;
+
+_Static_assert(sizeof(zro__ticket) <= ZRO_TICKET_BYTES, "a ticket fits");
+
+void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *out);
+
+/* A ticket, and written by this process. */
+int zro__ticket_is_own(const zro__ticket *t);
+
+/* Tickets as the program brings them are ZRO_TICKET_BYTES apart and not aligned: this is the r-th. */
+zro__ticket zro__ticket_get(const void *tickets, int r);
+
+/* Checks `size` tickets as rank `rank` got them: what they are, that they belong together, that the ranks can share memory.
+ * Everything but the last look (is the own ticket of this process) is the same on all ranks. */
+zro_status zro__tickets_check(const void *tickets, int rank, int size);
+
+/* Same process. */
+int zro__ticket_same_process(const zro__ticket *a, const zro__ticket *b);
+
+/* On the first rank: gives its memfd to those who cannot open it.  On the others: a descriptor of the first rank's memfd. */
+zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms);
+zro_status zro__ticket_open(const void *tickets, int rank, uint64_t timeout_ms, int *fd);
+
+#endif
