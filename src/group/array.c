@@ -149,7 +149,7 @@ zro_status zro_memory_alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zr
     if (st == ZRO_OK && g->board.rank == 0)
         st = zro__region_take(g->seat->view, m->total, 0, "group memory", &offset);
     snprintf(text, sizeof text, "%s %zu bytes", kind == ZRO_MEMORY_EACH ? "each" : "once", bytes);
-    st = zro__agree(&g->board, "the arguments of memory_alloc", text, &offset, st);
+    st = zro__agree(&g->board, ZRO__CALL_MEMORY, "the arguments of memory_alloc", text, &offset, st);
     if (st != ZRO_OK) {
         if (g->board.rank == 0 && offset != 0)
             zro__region_punch(g->seat->view, offset, m->total);
@@ -159,9 +159,9 @@ zro_status zro_memory_alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zr
     st = zro__map_region(g->seat->view, offset, m->total, &m->map);
     if (st == ZRO_OK)
         st = populate_own(m, kind);
-    st = zro__vote(&g->board, st);
+    st = zro__vote(&g->board, ZRO__CALL_MEMORY, st);
     if (st == ZRO_OK)
-        st = zro__vote(&g->board, populate_others(m));
+        st = zro__vote(&g->board, ZRO__CALL_MEMORY, populate_others(m));
     if (st != ZRO_OK) {
         if (g->board.rank == 0)
             zro__region_punch(g->seat->view, offset, m->total);

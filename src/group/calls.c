@@ -272,7 +272,7 @@ zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int r
     copy = zro__alloc(NULL, ZRO__KIND_BUFFER, length < SIZE_MAX ? (size_t)length + 1 : SIZE_MAX);
     if (copy == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "%s: out of memory: %" PRIu64 " bytes", name, length);
-    st = zro__vote(&g->board, st);
+    st = zro__vote(&g->board, ZRO__CALL_BROADCAST_BYTES, st);
     if (st == ZRO_OK) {
         if (g->board.rank == root && length > 0)
             memcpy(copy, in, length);

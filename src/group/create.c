@@ -308,11 +308,15 @@ static void give_notice(zro_group *parent, uint64_t key, const zro__map *map, zr
     zro__slot *slot = &parent->board.slots[parent->board.rank];
     uint64_t number = atomic_load_explicit(&slot->noticed.value, memory_order_relaxed) + 1;
     zro__notice *notice = &slot->notices[number % ZRO__NOTICES];
+    int made = map->base != NULL;
 
-    notice->key = key;
-    notice->offset = map->offset;
-    notice->code = map->base != NULL ? ZRO_OK : (int32_t)st;
-    snprintf(notice->text, sizeof notice->text, "%s", map->base != NULL ? "" : zro_last_error());
+    atomic_store(&notice->number, 0);
+    atomic_store(&notice->key, key);
+    atomic_store(&notice->offset, map->offset);
+    atomic_store(&notice->code, made ? ZRO_OK : (int32_t)st);
+    if (!made)
+        snprintf(notice->text, sizeof notice->text, "%s", zro_last_error());
+    atomic_store(&notice->number, number);
     (void)ZRO__POINT("create.notice");
     zro__post(&slot->noticed, number);
 }
@@ -347,17 +351,23 @@ static zro_status map_noticed_region(zro_group *parent, int leader, int n, uint6
     await a = { parent, leader };
 
     for (;;) {
-        zro__notice notice;
-        zro_status st = zro__word_wait(&slot->noticed, parent->met[leader] + 1, check_leader, &a, &parent->counters);
+        uint64_t number = parent->met[leader] + 1, offset;
+        zro__notice *notice = &slot->notices[number % ZRO__NOTICES];
+        int32_t code;
+        int mine;
+        zro_status st = zro__word_wait(&slot->noticed, number, check_leader, &a, &parent->counters);
 
         if (st != ZRO_OK)
             return st;
-        notice = slot->notices[++parent->met[leader] % ZRO__NOTICES];
-        if (notice.key != key)
-            continue; /* for others, or one that failed long ago */
-        if (notice.code != ZRO_OK)
-            return zro__fail(ZRO_ERR_PEER, "rank %d: %s: %s", leader, zro_status_name((zro_status)notice.code), notice.text);
-        return zro__map_region(parent->seat->view, notice.offset, zro__group_region_bytes(n), map);
+        parent->met[leader] = number;
+        mine = atomic_load(&notice->number) == number && atomic_load(&notice->key) == key;
+        offset = atomic_load(&notice->offset);
+        code = atomic_load(&notice->code);
+        if (!mine || atomic_load(&notice->number) != number)
+            continue; /* for others, or overwritten since: the first member does not go on before it has all members of a group */
+        if (code != ZRO_OK)
+            return zro__fail(ZRO_ERR_PEER, "rank %d: %s: %s", leader, zro_status_name((zro_status)code), notice->text);
+        return zro__map_region(parent->seat->view, offset, zro__group_region_bytes(n), map);
     }
 }
 
@@ -432,12 +442,12 @@ zro_status zro_group_create_sub(zro_group *parent, const int *ranks, int n, zro_
     st = check_members(parent, ranks, n, &mine);
     if (st == ZRO_OK)
         list_members(ranks, n, text, sizeof text);
-    st = zro__agree(&parent->board, "the members of a sub-group", text, &number, st);
+    st = zro__agree(&parent->board, ZRO__CALL_CREATE, "the members of a sub-group", text, &number, st);
     if (st != ZRO_OK)
         return st;
     if (mine >= 0)
         st = create_from_parent(parent, ranks, n, mine, out);
-    st = zro__vote(&parent->board, st);
+    st = zro__vote(&parent->board, ZRO__CALL_CREATE, st);
     if (st != ZRO_OK) {
         zro_group_destroy(*out);
         *out = NULL;

@@ -57,13 +57,20 @@ zro_status zro__config_read(const zro_group_config *config, zro_group_config *ou
 
 /* ---- what every call checks ---- */
 
-zro_status zro__check_group(const zro_group *g)
+static zro_status check_handle(const zro_group *g)
 {
     if (g == NULL)
         return zro__fail(ZRO_ERR_INVALID, "the group is NULL");
     if (!zro__view_is_alive(g->seat->view))
         return zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank");
-    return zro__verdict_get(g->board.control);
+    return ZRO_OK;
+}
+
+zro_status zro__check_group(const zro_group *g)
+{
+    zro_status st = check_handle(g);
+
+    return st != ZRO_OK ? st : zro__verdict_get(g->board.control);
 }
 
 zro_status zro__enter(zro_group *g)
@@ -238,7 +245,7 @@ zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **
     if (st == ZRO_OK)
         st = build(b, &g);
     (void)ZRO__POINT("group.vote");
-    st = zro__vote(&board, st);
+    st = zro__vote(&board, ZRO__CALL_CREATE, st);
     if (st != ZRO_OK) {
         free_group(g);
         return st;
@@ -324,9 +331,12 @@ zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
 {
     zro_stats s = ZRO_STATS_INIT;
     size_t size;
+    zro_status st = check_handle(g);
 
-    if (g == NULL || stats == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "group_stats: NULL argument");
+    if (st != ZRO_OK)
+        return st;
+    if (stats == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "group_stats: stats is NULL");
     size = stats->struct_size;
     if (size < sizeof(size_t) || size > 4096)
         return zro__fail(ZRO_ERR_INVALID, "zro_stats: struct_size = %zu; begin with ZRO_STATS_INIT", size);
@@ -350,9 +360,11 @@ zro_status zro_submit(zro_group *g, zro_work_fn fn, void *user, zro_work **out)
 {
     zro_status st;
 
-    if (out == NULL || fn == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "submit: NULL argument");
+    if (out == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "submit: out is NULL");
     *out = NULL;
+    if (fn == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "submit: fn is NULL");
     st = zro__check_group(g);
     return st != ZRO_OK ? st : zro__lane_submit(g->lane, fn, user, out);
 }

@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/point.h"
@@ -31,6 +33,7 @@ struct zro__lane {
     pthread_t thread;
     zro__point_plan *plan;
     zro_work *first, *last;
+    pid_t process; /* whose threads run here: not those of a forked child */
     int started, stop;
     int holds; /* of the group and of each work */
     atomic_int pending;
@@ -63,6 +66,7 @@ zro_status zro__lane_create(zro__lane **out)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a group's lane");
     pthread_mutex_init(&lane->lock, NULL);
     pthread_cond_init(&lane->changed, NULL);
+    lane->process = getpid();
     lane->holds = 1;
     return ZRO_OK;
 }
@@ -204,10 +208,21 @@ void zro__lane_destroy(zro__lane *lane)
         free_lane(lane);
 }
 
+/* A forked child has the memory of the lock, but not the threads. */
+static zro_status check_process(const zro__lane *lane)
+{
+    return lane->process == getpid() ? ZRO_OK : zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank");
+}
+
 zro_status zro_work_test(const zro_work *work, int *done)
 {
+    zro_status st;
+
     if (work == NULL || done == NULL)
         return zro__fail(ZRO_ERR_INVALID, "work_test: NULL argument");
+    st = check_process(work->lane);
+    if (st != ZRO_OK)
+        return st;
     pthread_mutex_lock(&work->lane->lock);
     *done = work->done;
     pthread_mutex_unlock(&work->lane->lock);
@@ -222,8 +237,11 @@ zro_status zro_work_wait(zro_work *work)
     if (work == NULL)
         return zro__fail(ZRO_ERR_INVALID, "work_wait: NULL argument");
     lane = work->lane;
+    st = check_process(lane);
+    if (st != ZRO_OK)
+        return st;
     pthread_mutex_lock(&lane->lock);
-    if (!work->done && pthread_equal(lane->thread, pthread_self())) {
+    if (!work->done && lane->started && pthread_equal(lane->thread, pthread_self())) {
         pthread_mutex_unlock(&lane->lock);
         return zro__fail(ZRO_ERR_STATE, "work_wait: called inside a submitted function for work that comes after it");
     }
@@ -241,7 +259,7 @@ void zro_work_destroy(zro_work *work)
     zro__lane *lane;
     int last;
 
-    if (work == NULL)
+    if (work == NULL || work->lane->process != getpid())
         return;
     lane = work->lane;
     pthread_mutex_lock(&lane->lock);

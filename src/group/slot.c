@@ -156,8 +156,6 @@ zro_status zro__word_wait(zro__word *word, uint64_t target, zro__check_fn check,
 static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_NONE] = "nothing",
     [ZRO__CALL_CREATE] = "group_create",
-    [ZRO__CALL_VOTE] = "vote",
-    [ZRO__CALL_AGREE] = "agreement",
     [ZRO__CALL_MEMORY] = "memory_alloc",
     [ZRO__CALL_BARRIER] = "barrier",
     [ZRO__CALL_ALL_REDUCE] = "all_reduce",
@@ -181,7 +179,7 @@ const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
     if (h->number == 0)
         return "nothing yet";
     n = snprintf(text, bytes, "operation %" PRIu64 ": %s", h->number, h->call < ZRO__CALL_COUNT ? call_names[h->call] : "?");
-    if (h->call >= ZRO__CALL_ALL_REDUCE && n > 0 && (size_t)n < bytes)
+    if (h->call >= ZRO__CALL_ALL_REDUCE && (h->call != ZRO__CALL_BROADCAST_BYTES || h->root >= 0) && n > 0 && (size_t)n < bytes)
         n += snprintf(text + n, bytes - (size_t)n, " of %" PRIu64 " %s%s%s", h->count, type != NULL ? type : "?",
                       reduces ? ", " : "", reduces && h->op <= ZRO_MAX ? op_names[h->op] : "");
     if (h->root >= 0 && n > 0 && (size_t)n < bytes)
@@ -425,9 +423,12 @@ typedef struct ballot {
 
 _Static_assert(sizeof(ballot) <= ZRO__PAYLOAD_BYTES, "a ballot is a payload");
 
-static zro_status cast_ballots(zro__board *board, zro__call call, zro_status mine, const char *description, uint64_t number)
+enum { BALLOT_VOTE = 1, BALLOT_AGREE = 2 }; /* the header's tag */
+
+static zro_status cast_ballots(zro__board *board, zro__call call, uint64_t tag, zro_status mine, const char *description,
+                               uint64_t number)
 {
-    zro__header header = { .call = (uint16_t)call, .root = -1 };
+    zro__header header = { .call = (uint16_t)call, .root = -1, .tag = tag };
     ballot *b = zro__payload(board);
     zro_status st;
 
@@ -458,18 +459,19 @@ static zro_status count_ballots(zro__board *board, zro_status mine)
     return ZRO_OK;
 }
 
-zro_status zro__vote(zro__board *board, zro_status mine)
+zro_status zro__vote(zro__board *board, zro__call call, zro_status mine)
 {
-    zro_status st = cast_ballots(board, ZRO__CALL_VOTE, mine, "", 0);
+    zro_status st = cast_ballots(board, call, BALLOT_VOTE, mine, "", 0);
 
     return st != ZRO_OK ? st : count_ballots(board, mine);
 }
 
-zro_status zro__agree(zro__board *board, const char *what, const char *description, uint64_t *number, zro_status mine)
+zro_status zro__agree(zro__board *board, zro__call call, const char *what, const char *description, uint64_t *number,
+                      zro_status mine)
 {
     const ballot *first, *other;
     char name[64];
-    zro_status st = cast_ballots(board, ZRO__CALL_AGREE, mine, description, *number);
+    zro_status st = cast_ballots(board, call, BALLOT_AGREE, mine, description, *number);
 
     if (st == ZRO_OK)
         st = count_ballots(board, mine);

@@ -23,8 +23,6 @@ enum {
 typedef enum zro__call {
     ZRO__CALL_NONE,
     ZRO__CALL_CREATE,
-    ZRO__CALL_VOTE,
-    ZRO__CALL_AGREE,
     ZRO__CALL_MEMORY,
     ZRO__CALL_BARRIER,
     ZRO__CALL_ALL_REDUCE,
@@ -62,14 +60,16 @@ typedef struct zro__word {
         sleepers; /* waiters that may be in the kernel; too large after a waiter's death, which costs a system call */
 } zro__word;
 
-/* A notice to future members of a group (group.c): where its control block lies, or why it could not be made. */
+/* A notice to future members of a group (create.c): where its control block lies, or why it could not be made.  Its writer does
+ * not wait for readers, and overwrites: a reader that is not a member of the newer groups must look at `number` before and
+ * after (0 while it is written). */
 typedef struct zro__notice {
-    uint64_t key, offset;
-    int32_t code;
-    char text[ZRO__TEXT_BYTES];
+    _Atomic uint64_t number, key, offset;
+    _Atomic int32_t code;
+    char text[ZRO__TEXT_BYTES]; /* of a failure */
 } zro__notice;
 
-enum { ZRO__NOTICES = 4 }; /* that a slot remembers: those of failed creates are not waited for */
+enum { ZRO__NOTICES = 4 }; /* that a slot remembers */
 
 typedef struct zro__slot {
     zro__word arrived;                  /* number of the last operation arrived at */
@@ -143,13 +143,16 @@ zro_status zro__verdict_get(const zro__control *control);
 /* Breaks the group with the calling thread's error text, unless it is broken already; returns the verdict that holds. */
 zro_status zro__break(zro__board *board, zro_status code);
 
-/* Every rank brings its status; all leave with the same answer: OK, or on a failing rank its own status and on the others
+/* Both are part of `call`, whose name texts give.
+ *
+ * Every rank brings its status; all leave with the same answer: OK, or on a failing rank its own status and on the others
  * PEER (MISMATCH, if it is that) with the text of the lowest failing rank.  Collective. */
-zro_status zro__vote(zro__board *board, zro_status mine);
+zro_status zro__vote(zro__board *board, zro__call call, zro_status mine);
 
 /* Compares descriptions; a difference is MISMATCH on all, naming the first rank that differs from rank 0.  `mine` is voted on
  * with it, and rank 0's `number` is given to all.  Descriptions longer than a few thousand characters are cut.  Collective. */
-zro_status zro__agree(zro__board *board, const char *what, const char *description, uint64_t *number, zro_status mine);
+zro_status zro__agree(zro__board *board, zro__call call, const char *what, const char *description, uint64_t *number,
+                      zro_status mine);
 
 /* "rank 1", or "rank 1 (3 of the first group)" where the numbers differ. */
 const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes);

@@ -1,0 +1,12 @@
+/* The tables and commands that the test files define, for list.c. */
+#ifndef ZT_LIST_H
+#define ZT_LIST_H
+
+#include "zt/zt.h"
+
+extern const zt_case cases_calls[], cases_conformance[], cases_S43[], cases_S53[], cases_kill[], cases_stop[], cases_mismatch[],
+    cases_alloc[], cases_places[], cases_S91[];
+
+int command_stranger(int argc, char **argv);
+
+#endif
