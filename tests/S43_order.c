@@ -293,7 +293,7 @@ static void order(zt_rank *t)
 }
 
 const zt_case cases_S43[] = {
-    { "S43_order", order, ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), ZT_BOTH, 0, 60, 0, 12 },
-    { "S43_order_long", order, ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), ZT_BOTH, ZT_FULL, 400, 0, 600 },
+    { "S43_order", order, ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), ZT_BOTH, 0, 60, 20000, 12 },
+    { "S43_order_long", order, ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), ZT_BOTH, ZT_FULL, 400, 20000, 600 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -383,6 +384,33 @@ static void destroy_cancels_work(zt_rank *t)
     CHECK_OK(zro_barrier(t->group));
 }
 
+/* ---- the supervisor dies ---- */
+
+static int wait_for_ever(void *user, zro_group *group)
+{
+    zt_rank *t = user;
+
+    (void)group;
+    atomic_fetch_add(&t->shared->flag[0], 1);
+    for (;;)
+        pause();
+}
+
+/* Its ranks end with it: the runner finds no process of this instance. */
+static void supervisor_dies(zt_rank *t)
+{
+    zro_group_config config = zt_config();
+    pid_t pid = fork();
+    int status;
+
+    CHECK(pid >= 0);
+    if (pid == 0)
+        _exit(zro_spawn(&config, RANKS, wait_for_ever, t) == ZRO_OK);
+    zt_await(t, &t->shared->flag[0], RANKS);
+    kill(pid, SIGKILL);
+    CHECK(waitpid(pid, &status, 0) == pid);
+}
+
 /* ---- how fast ---- */
 
 static void waits_for_the_dead(zt_rank *t)
@@ -453,6 +481,7 @@ const zt_case cases_kill[] = {
     KILL("memory_each", MEMORY_EACH),
     KILL("memory_once", MEMORY_ONCE),
     KILL("tickets", TICKETS),
+    { "kill_supervisor", supervisor_dies, 0, ZT_LOCAL, ZT_KILLS, 0, 0, 0 },
     { "kill_latency", kill_latency, 0, ZT_LOCAL, ZT_KILLS, 60, 0, 0 },
     { "dead_peer", survivors_hear_of_a_dead_peer, SMALL_WORLDS | ZT_WORLD(7), ZT_BOTH, ZT_KILLS, 0, 0, 0 },
     { "dead_peer_elsewhere", others_stay_whole, ZT_WORLD(3), ZT_BOTH, ZT_KILLS, 0, 0, 0 },

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/kernels.h"
+#include "group/cut.h"
 #include "group/local.h"
-#include "group/xfer.h"
 
 static uint64_t state = 1;
 

@@ -44,41 +44,6 @@ typedef struct flow {
     zro__reduce reduce;
 } flow;
 
-/* ---- the cut ---- */
-
-void zro__cut_even(size_t count, int n, int i, size_t *first, size_t *length)
-{
-    size_t blocks = count / ZRO__BLOCK + (count % ZRO__BLOCK != 0), share = blocks / (size_t)n, rest = blocks % (size_t)n;
-    /* The last ranges get the blocks that are left over: the last block may be short, and so they differ by one at most. */
-    size_t plain = (size_t)n - rest, at = (size_t)i;
-    size_t begin = share * at + (at > plain ? at - plain : 0), end = begin + share + (at >= plain);
-
-    /* begin * BLOCK could pass the largest size if count is near it. */
-    *first = begin >= blocks ? count : begin * ZRO__BLOCK;
-    *length = (end >= blocks ? count : end * ZRO__BLOCK) - *first;
-}
-
-int zro__cursor_next(zro__cursor *c, const zro__part *parts, size_t n_parts, int owner, size_t *room, zro__run *run)
-{
-    size_t n, rest;
-
-    while (c->part < n_parts && (parts[c->part].owner != owner || c->first == parts[c->part].count)) {
-        c->part++;
-        c->first = 0;
-    }
-    if (c->part == n_parts || *room == 0)
-        return 0;
-    n = rest = parts[c->part].count - c->first;
-    if (n > *room)
-        n = *room / ZRO__BLOCK * ZRO__BLOCK;
-    if (n == 0)
-        return 0;
-    *run = (zro__run){ c->part, c->first, n };
-    c->first += n;
-    *room -= n;
-    return 1;
-}
-
 /* ---- who reaches what ---- */
 
 static const zro__header *header_of(const flow *f, int rank)
