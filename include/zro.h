@@ -85,7 +85,7 @@ ZRO_API size_t zro_dtype_bytes(zro_dtype dtype);
 ZRO_API const char *zro_dtype_name(zro_dtype dtype);
 
 /* Sums run in a fixed order of ranks, in f32 for f32 and the 16-bit types and in f64 for f64, so results are the same bits
- * on every backend.  Integer sums wrap; averages of integers are refused; MIN and MAX propagate NaN. */
+ * on every backend.  Integer sums wrap; averages of integers are UNSUPPORTED; MIN and MAX propagate NaN. */
 typedef enum zro_op { ZRO_SUM = 0, ZRO_AVG = 1, ZRO_MIN = 2, ZRO_MAX = 3 } zro_op;
 
 /* ---- settings ---- */
@@ -153,7 +153,7 @@ ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_gro
  * program brings the tickets of all ranks to all ranks by any means, and each rank creates.
  *
  * zro_group_ticket: local; it holds a file descriptor until the create, so each ticket must be used, once, in the process
- * that wrote it.  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
+ * that wrote it, or dropped there.  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
  * on every rank that the others could reach.
  *
  * Several ranks may be threads of one process; then the process, not the thread, is what can be lost.
@@ -163,6 +163,7 @@ ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_gro
  * MISMATCH     the ranks passed different sizes or cells */
 #define ZRO_TICKET_BYTES 256
 ZRO_MUST zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, void *ticket);
+ZRO_API void zro_group_ticket_drop(const void *ticket);
 ZRO_MUST zro_status zro_group_create_tickets(const zro_group_config *config, int rank, int size, const void *tickets,
                                              zro_group **out);
 
@@ -177,7 +178,7 @@ ZRO_MUST zro_status zro_group_create_members(zro_group *parent, const int *ranks
 ZRO_MUST zro_status zro_group_duplicate(zro_group *group, zro_group **out);
 
 /* Local; takes NULL; does not wait for peers.  Submitted work that has not finished is cancelled, which breaks the group for
- * the others.  Memory and sub-groups made from it live on. */
+ * the others (LOST).  Memory and sub-groups made from it live on. */
 ZRO_API void zro_group_destroy(zro_group *group);
 
 /* Local.  The label is the rank's number in the first group, from which this one was made. */
@@ -266,7 +267,7 @@ typedef enum zro_memory_kind {
 /* Memory that ranks of one machine can reach: zeroed, populated, aligned to 64 bytes.  It lives until every rank has freed
  * it, also after its group; nothing of it is left when the ranks are gone, however they went.
  *
- * alloc: collective.  MEMORY if the machine or the control group could not hold it; nothing is taken then.
+ * alloc: collective.  MEMORY (PEER on the others) if the machine or a control group could not hold it; nothing is taken then.
  * data: this rank's array.  peer: that of a rank of the group it was made from, NULL if it is on another machine.
  * free: local; takes NULL. */
 typedef struct zro_memory zro_memory;

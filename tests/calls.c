@@ -211,6 +211,23 @@ static void configs(zt_rank *t)
     CHECK_HELD(before);
 }
 
+/* A ticket that is not used after all is given back. */
+static void ticket_dropped(zt_rank *t)
+{
+    unsigned char ticket[ZRO_TICKET_BYTES];
+    zt_held before = zt_held_now();
+
+    (void)t;
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_OK(zro_group_ticket(NULL, rank, 2, ticket));
+        zro_group_ticket_drop(ticket);
+        CHECK_HELD(before);
+    }
+    zro_group_ticket_drop(NULL);
+    memset(ticket, 0, sizeof ticket);
+    zro_group_ticket_drop(ticket);
+}
+
 static void tickets(zt_rank *t)
 {
     unsigned char ticket[2 * ZRO_TICKET_BYTES] = { 0 }, changed[2 * ZRO_TICKET_BYTES];
@@ -351,9 +368,9 @@ static void arguments(zt_rank *t)
     CHECK_STATUS(zro_all_reduce_into(g, NULL, x, 8, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_all_reduce_into(g, x, NULL, 8, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
     for (int d = ZRO_I8; d <= ZRO_I64; d++) {
-        CHECK_STATUS(zro_all_reduce(g, x, 1, (zro_dtype)d, ZRO_AVG), ZRO_ERR_INVALID);
-        CHECK_STATUS(zro_reduce(g, x, y, 1, (zro_dtype)d, ZRO_AVG, 0), ZRO_ERR_INVALID);
-        CHECK_STATUS(zro_reduce_scatter(g, y, x, 1, (zro_dtype)d, ZRO_AVG), ZRO_ERR_INVALID);
+        CHECK_STATUS(zro_all_reduce(g, x, 1, (zro_dtype)d, ZRO_AVG), ZRO_ERR_UNSUPPORTED);
+        CHECK_STATUS(zro_reduce(g, x, y, 1, (zro_dtype)d, ZRO_AVG, 0), ZRO_ERR_UNSUPPORTED);
+        CHECK_STATUS(zro_reduce_scatter(g, y, x, 1, (zro_dtype)d, ZRO_AVG), ZRO_ERR_UNSUPPORTED);
     }
     CHECK_STATUS(zro_reduce(g, x, y, 8, ZRO_F32, ZRO_SUM, t->size), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_reduce(g, x, y, 8, ZRO_F32, ZRO_SUM, -1), ZRO_ERR_INVALID);
@@ -725,6 +742,7 @@ const zt_case cases_calls[] = {
     { "environment_and_config", environment_and_config, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "configs", configs, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "tickets", tickets, 0, ZT_LOCAL, 0, 60, 0, 0 },
+    { "ticket_dropped", ticket_dropped, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "group_of_one", group_of_one, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_results", spawn_results, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_with_threads", spawn_with_threads, 0, ZT_THREADS, 0, 0, 0, 0 },

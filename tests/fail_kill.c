@@ -192,8 +192,7 @@ static void survivor(zt_rank *t, const run *r, doing *d)
         CHECK_OK(st);
         return;
     }
-    /* A rank that dies before it is seen in the new group is missed there, not lost. */
-    if (st == ZRO_OK || (st == ZRO_ERR_TIMEOUT && r->what == TICKETS))
+    if (st == ZRO_OK)
         st = zro_barrier(t->group);
     late = now_ns() - atomic_load(death_of(t));
     CHECK_STATUS(st, ZRO_ERR_LOST);
@@ -392,8 +391,9 @@ static int wait_for_ever(void *user, zro_group *group)
 
     (void)group;
     atomic_fetch_add(&t->shared->flag[0], 1);
-    for (;;)
-        pause();
+    while (pause() != 0) {
+    }
+    return 0;
 }
 
 /* Its ranks end with it: the runner finds no process of this instance. */

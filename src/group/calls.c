@@ -28,7 +28,7 @@ static zro_status check_types(const char *name, zro_dtype dtype, int reduces, zr
     if ((int)op < ZRO_SUM || (int)op > ZRO_MAX)
         return zro__fail(ZRO_ERR_INVALID, "%s: op = %d is none of sum, avg, min, max", name, (int)op);
     if (op == ZRO_AVG && !zro__dtype_is_float(dtype))
-        return zro__fail(ZRO_ERR_INVALID, "%s: no average of %s; sum and divide", name, zro_dtype_name(dtype));
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "%s: no average of %s; sum and divide", name, zro_dtype_name(dtype));
     return ZRO_OK;
 }
 

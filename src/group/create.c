@@ -181,8 +181,15 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
     }
     if (st == ZRO_OK)
         st = take_seat(view, sharers, rank, kind, &b.seat);
-    (void)ZRO__POINT("create.seat");
     b.lives = view->world->lives;
+    for (int r = 0; r < size; r++) {
+        zro__ticket t = zro__ticket_get(tickets, r);
+
+        /* Process numbers of another name space mean nothing here. */
+        if (t.pid_ns == zro__ticket_get(tickets, rank).pid_ns)
+            atomic_store_explicit(&b.lives[r].pid, t.pid, memory_order_relaxed);
+    }
+    (void)ZRO__POINT("create.seat");
     st = zro__group_build(&b, st, out);
     if (st != ZRO_OK)
         zro__unmap_region(view, &b.map);
@@ -196,15 +203,24 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
 static zro_status create_checked(const zro_group_config *config, int rank, int size, const void *tickets, zro__life_kind kind,
                                  zro_group **out)
 {
-    zro__ticket own = zro__ticket_get(tickets, rank);
     zro_status st = zro__tickets_check(tickets, rank, size);
 
     if (st == ZRO_OK)
         return create_from_tickets(config, rank, size, tickets, kind, out);
     /* The own ticket is used up all the same, if it is one. */
-    if (zro__ticket_is_own(&own))
-        zro__view_drop(view_of(tickets, rank), 1);
+    zro_group_ticket_drop((const char *)tickets + (size_t)rank * ZRO_TICKET_BYTES);
     return st;
+}
+
+void zro_group_ticket_drop(const void *ticket)
+{
+    zro__ticket own;
+
+    if (ticket == NULL)
+        return;
+    own = zro__ticket_get(ticket, 0);
+    if (zro__ticket_is_own(&own))
+        zro__view_drop(view_of(ticket, 0), 1);
 }
 
 zro_status zro_group_create_tickets(const zro_group_config *config, int rank, int size, const void *tickets, zro_group **out)
@@ -238,7 +254,7 @@ zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config,
     if (met == ZRO_OK)
         met = create_checked(config, rank, size, tickets, kind, out);
     else if (st == ZRO_OK)
-        zro__view_drop(view_of(ticket, 0), 1);
+        zro_group_ticket_drop(ticket);
     zro__free(tickets);
     return met;
 }

@@ -212,6 +212,8 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
     if (st != ZRO_OK)
         return st;
     started = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &size);
+    if (started == 0 && read_integer("ZRO_RANK", 0, INT32_MAX, &rank) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; start the program with `zro run`");
     if (started > 0)
         started = read_integer("ZRO_RANK", 0, size - 1, &rank);
     if (started > 0)

@@ -279,6 +279,7 @@ void zro_group_destroy(zro_group *g)
         g->lane = NULL;
     }
     atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in slot.c's check_peers */
+    (void)ZRO__POINT("group.leave");
     if (atomic_fetch_add(&g->board.control->leavers, 1) + 1 == g->board.size)
         zro__region_punch(g->seat->view, g->map.offset, g->region_bytes);
     free_group(g);

@@ -6,8 +6,12 @@
 #define _GNU_SOURCE
 #include "group/life.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,7 +37,7 @@ static void *hold(void *user)
         pthread_cond_wait(&holder->changed, &holder->lock);
     pthread_mutex_unlock(&holder->lock);
     head.list.next = &head.list;
-    atomic_store_explicit(&life->word, 0, memory_order_release);
+    atomic_store_explicit(&life->word, ZRO__LIFE_LEFT, memory_order_release);
     return NULL;
 }
 
@@ -88,7 +92,30 @@ void zro__life_mark_dead(zro__life *life)
     atomic_store_explicit(&life->word, FUTEX_OWNER_DIED, memory_order_release);
 }
 
-int zro__life_is_dead(const zro__life *life)
+/* Gone, or dead and not yet reaped.  Without /proc nobody is. */
+static int process_ended(int32_t pid)
 {
-    return (atomic_load_explicit(&life->word, memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
+    char path[64], text[512] = "", *state;
+    int fd, err;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    err = errno;
+    if (fd < 0)
+        return err == ENOENT && access("/proc/self/stat", R_OK) == 0;
+    if (read(fd, text, sizeof text - 1) < 0)
+        text[0] = '\0';
+    close(fd);
+    state = strrchr(text, ')'); /* "PID (NAME) STATE ...": the name may contain anything */
+    return state != NULL && (state[2] == 'Z' || state[2] == 'X');
+}
+
+int zro__life_is_dead(zro__life *life)
+{
+    uint32_t word = atomic_load_explicit(&life->word, memory_order_acquire);
+    int32_t pid = atomic_load_explicit(&life->pid, memory_order_relaxed);
+
+    if (word == 0 && pid != 0 && process_ended(pid))
+        word = atomic_load_explicit(&life->word, memory_order_acquire) == 0 ? FUTEX_OWNER_DIED : word;
+    return (word & FUTEX_OWNER_DIED) != 0;
 }

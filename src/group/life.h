@@ -5,7 +5,10 @@
  * long before the process can be reaped.  A rank that is a thread of zro_spawn_threads holds no futex; the thread's end marks
  * the word by itself (zro__life_mark_dead).
  *
- * Only the owner writes `link`; `word` is written by the owner and the kernel; everybody reads `word`. */
+ * A rank that dies before it has taken its word is found by its process number, which everybody has from its ticket.
+ *
+ * Only the owner writes `link`; `word` is written by the owner and the kernel; everybody reads `word`, and writes the same
+ * number to `pid`. */
 #ifndef ZRO_GROUP_LIFE_H
 #define ZRO_GROUP_LIFE_H
 
@@ -18,8 +21,11 @@
 
 typedef struct zro__life {
     _Alignas(64) struct robust_list link; /* an address of the owner's process: nobody else follows it */
-    _Atomic uint32_t word;                /* 0: not yet or no more; a thread id: lives; FUTEX_OWNER_DIED: dead */
+    _Atomic uint32_t word;                /* 0: not yet; a thread id: lives; FUTEX_OWNER_DIED: dead; LEFT: in an orderly way */
+    _Atomic int32_t pid;                  /* as /proc shows it; 0: not known */
 } zro__life;
+
+enum { ZRO__LIFE_LEFT = FUTEX_TID_MASK };
 
 /* The thread that holds a life word; process-local. */
 typedef struct zro__holder {
@@ -33,13 +39,13 @@ typedef struct zro__holder {
 /* Takes the life word; returns when it is held. */
 zro_status zro__life_hold(zro__holder *holder, zro__life *life);
 
-/* Lets go in an orderly way: the word becomes 0.  Takes a holder that holds nothing. */
+/* Lets go in an orderly way.  Takes a holder that holds nothing. */
 void zro__life_release(zro__holder *holder);
 
 /* For ranks without a holder: alive, dead. */
 void zro__life_mark_alive(zro__life *life);
 void zro__life_mark_dead(zro__life *life);
 
-int zro__life_is_dead(const zro__life *life);
+int zro__life_is_dead(zro__life *life);
 
 #endif

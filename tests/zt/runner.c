@@ -83,7 +83,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* Whether a name is chosen by a list with commas of globs and prefixes; NULL chooses all. */
+/* Whether a name is chosen by a list with commas of globs and parts of names; NULL chooses all. */
 static int chosen(const char *list, const char *name)
 {
     char item[128];
@@ -92,7 +92,7 @@ static int chosen(const char *list, const char *name)
         return 1;
     for (const char *p = list; *p != '\0'; p += strcspn(p, ","), p += *p == ',') {
         snprintf(item, sizeof item, "%.*s", (int)strcspn(p, ","), p);
-        if (item[0] != '\0' && (strncmp(item, name, strlen(item)) == 0 || fnmatch(item, name, 0) == 0))
+        if (item[0] != '\0' && (strstr(name, item) != NULL || fnmatch(item, name, 0) == 0))
             return 1;
     }
     return 0;
@@ -343,7 +343,7 @@ static _Noreturn void usage(int code)
             "usage: zro-tests [--list] [--only PATTERN,...] [--backend local,threads] [--full] [--big] [--jobs N]\n"
             "                 [--kernels base|avx2|avx512] [--fast on|off] [--threads N] [--max-count N] [--seed N]\n"
             "                 [--tally FILE] [--verbose]\n"
-            "A pattern is a glob or the beginning of a name as --list prints it.  --tally appends `passed failed skipped`.\n");
+            "A pattern is a glob or a part of a name as --list prints it.  --tally appends `passed failed skipped`.\n");
     exit(code);
 }
 
