@@ -62,6 +62,8 @@ const char *limit_name(int loop)
 
 int limit_fits(int loop, const limit_shape *s)
 {
+    if (s->in_place && s->n_src == 1 && loops[loop].kind >= LIBRARY)
+        return 0; /* these know that there is nothing to do */
     if (loops[loop].kind == MEMCPY)
         return s->n_src == 1 && s->n_dst == 1;
     if (!loops[loop].stream)

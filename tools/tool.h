@@ -33,7 +33,7 @@ int tool_number(const tool *t, const char *option, const char *text, double low,
 /* Prints the help to standard output; returns 0. */
 int tool_help(const tool *t);
 
-/* The processors that this process may use.  core: pins the process to the i-th of them. */
+/* The number of processors that this process may use.  pin: stays on the i-th of them from now on. */
 int tool_cores(void);
 void tool_pin(int i);
 

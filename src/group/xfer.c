@@ -26,10 +26,10 @@
 #include "group/group.h"
 
 enum {
-    PAYLOAD_MAX = ZRO__PAYLOAD_BYTES, /* pieces up to this travel with the arrival */
-    DIRECT_CHUNK_BYTES = 16 << 20,    /* of a stream that no link carries */
-    STREAM_BYTES = 1 << 20,           /* from here on results would not stay in the caches anyway */
-    POOL_BYTES = 128 << 10            /* less than this is not worth waking threads for */
+    PAYLOAD_MAX = 4096,            /* pieces up to this travel with the arrival: larger ones are read in place as fast */
+    DIRECT_CHUNK_BYTES = 16 << 20, /* of a stream that no link carries */
+    STREAM_BYTES = 16 << 20,       /* from here on results would not stay in the caches anyway */
+    POOL_BYTES = 128 << 10         /* less than this is not worth waking threads for */
 };
 
 /* One transfer in progress on this rank. */
