@@ -11,9 +11,11 @@
 #include "group/create.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/point.h"
 #include "group/group.h"
 #include "group/ticket.h"
@@ -158,6 +160,17 @@ static int32_t cell_in_config(void *user, int rank)
     return ((from_tickets *)user)->cells[rank];
 }
 
+/* A create that failed because a rank is gone ends at once on those who were there; but whoever comes later must still find the
+ * memory, which is reached through the first rank, to read the verdict in it.  So the first rank stays for a moment. */
+static void let_others_in(zro__life *lives, int size, uint64_t timeout_ms)
+{
+    uint64_t start = zro__now_ns(), limit_ms = timeout_ms < 1000 ? timeout_ms : 1000;
+
+    for (int r = 1; r < size; r++)
+        while (!zro__life_is_taken(&lives[r]) && !zro__life_is_dead(&lives[r]) && (zro__now_ns() - start) / 1000000 < limit_ms)
+            poll(NULL, 0, 1);
+}
+
 static zro_status create_from_tickets(const zro_group_config *config, int rank, int size, const void *tickets,
                                       zro__life_kind kind, zro_group **out)
 {
@@ -191,6 +204,8 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
     }
     (void)ZRO__POINT("create.seat");
     st = zro__group_build(&b, st, out);
+    if (rank == 0 && (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT))
+        let_others_in(b.lives, size, config->timeout_ms);
     if (st != ZRO_OK)
         zro__unmap_region(view, &b.map);
     if (b.seat != NULL)

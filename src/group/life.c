@@ -92,6 +92,11 @@ void zro__life_mark_dead(zro__life *life)
     atomic_store_explicit(&life->word, FUTEX_OWNER_DIED, memory_order_release);
 }
 
+int zro__life_is_taken(zro__life *life)
+{
+    return atomic_load_explicit(&life->word, memory_order_acquire) != 0;
+}
+
 /* Gone, or dead and not yet reaped.  Without /proc nobody is. */
 static int process_ended(int32_t pid)
 {

@@ -46,6 +46,8 @@ void zro__life_release(zro__holder *holder);
 void zro__life_mark_alive(zro__life *life);
 void zro__life_mark_dead(zro__life *life);
 
+/* Taken: the rank has come, whatever became of it. */
+int zro__life_is_taken(zro__life *life);
 int zro__life_is_dead(zro__life *life);
 
 #endif

@@ -165,10 +165,11 @@ static zro_status open_proc(const zro__ticket *first, int *fd)
     for (size_t i = 0; i < sizeof first->nonce; i++)
         snprintf(want + at + 2 * i, 3, "%02x", first->nonce[i]);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)first->pid, (int)first->fd);
-    if (readlink(path, name, sizeof name - 1) < 0)
+    if (readlink(path, name, sizeof name - 1) < 0 && errno != ENOENT)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: rank 0's memory (%s)", path);
     if (strncmp(name, want, strlen(want)) != 0)
-        return zro__fail(ZRO_ERR_STATE, "group_create_tickets: rank 0's memory is gone (%s is %s)", path, name);
+        return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank 0 is gone, or has given up: its memory (%s) is not there",
+                         path);
     *fd = open(path, O_RDWR | O_CLOEXEC);
     if (*fd < 0)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: opening rank 0's memory (%s)", path);
