@@ -143,7 +143,7 @@ ZRO_API void zro_group_config_init(zro_group_config *config);
  *
  * Collective.  Where `config` (NULL: all) has its default, these are read: ZRO_THREADS, ZRO_KERNELS (auto, base, avx2,
  * avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug; without a callback lines go to standard error), ZRO_CELLS
- * (numbers with commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.
+ * (numbers with commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable is as good as none.
  *
  * INVALID      a variable is malformed; the text names it
  * UNSUPPORTED  started by an MPI launcher with more than one task, in a program that is not linked with zro's MPI library */
@@ -194,10 +194,11 @@ ZRO_MUST zro_status zro_group_status(const zro_group *group);
 /* What a rank does.  The group is the library's: it is made before and destroyed after.  Returns 0 or an exit code. */
 typedef int (*zro_rank_fn)(void *user, zro_group *group);
 
-/* Runs `fn` as `size` forked processes and waits for all of them; the caller is no rank.
+/* Runs `fn` as `size` forked processes and waits for all of them; the caller is no rank.  A rank that fails does not end the
+ * others, which hear of it from the group; one that never returns keeps the caller waiting.
  *
  * STATE  the process has more than one thread, or uses MPI
- * PEER   a rank returned or exited with a code that is not 0; the text names the first to do so
+ * PEER   a rank returned or exited with a code that is not 0; the text names the first that was seen to do so
  * LOST   a rank was killed; the text names rank and signal */
 ZRO_MUST zro_status zro_spawn(const zro_group_config *config, int size, zro_rank_fn fn, void *user);
 
@@ -280,7 +281,7 @@ ZRO_API void zro_memory_free(zro_memory *memory);
 
 typedef struct zro_stats {
     size_t struct_size;     /* set by the initializer; the library fills what fits */
-    uint64_t operations;    /* collective operations begun */
+    uint64_t operations;    /* collective operations begun, those inside other calls included */
     uint64_t direct_bytes;  /* of peers' memory read or written in place */
     uint64_t link_bytes;    /* sent to peers by link */
     uint64_t link_messages; /* sent to peers by link */

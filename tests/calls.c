@@ -174,6 +174,34 @@ static void environment_and_config(zt_rank *t)
     zro_group_destroy(group);
 }
 
+static void keep_line(void *user, zro_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 256, "%s", text);
+}
+
+/* What the environment says is what the group has; seen in its debug line. */
+static void environment_takes_effect(zt_rank *t)
+{
+    zro_group_config config = ZRO_GROUP_CONFIG_INIT;
+    char line[256] = "";
+    zro_group *group;
+
+    (void)t;
+    config.settings.log = keep_line;
+    config.settings.log_user = line;
+    CHECK(setenv("ZRO_LOG", "debug", 1) == 0);
+    CHECK(setenv("ZRO_THREADS", "3", 1) == 0);
+    CHECK(setenv("ZRO_KERNELS", "base", 1) == 0);
+    CHECK_OK(zro_group_create_env(&config, &group));
+    zro_group_destroy(group);
+    CHECK(strstr(line, "kernels base, threads 3") != NULL);
+    config.settings.threads = 2; /* the program's own choice wins */
+    CHECK_OK(zro_group_create_env(&config, &group));
+    zro_group_destroy(group);
+    CHECK(strstr(line, "kernels base, threads 2") != NULL);
+}
+
 static void refuse_config(zro_group_config config, const char *text)
 {
     unsigned char ticket[ZRO_TICKET_BYTES];
@@ -367,6 +395,12 @@ static void arguments(zt_rank *t)
     CHECK_STATUS(zro_all_reduce(g, x, huge, ZRO_F64, ZRO_SUM), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_all_reduce_into(g, NULL, x, 8, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_all_reduce_into(g, x, NULL, 8, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
+    CHECK_STATUS(zro_all_reduce_into(g, x, x + 1, 4, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
+    CHECK_TEXT("overlap");
+    CHECK_STATUS(zro_all_gather(g, (char *)x + 1, x, 1, ZRO_F32), ZRO_ERR_INVALID);
+    CHECK_TEXT("overlap");
+    CHECK_STATUS(zro_reduce_scatter(g, x, (char *)x + 1, 1, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
+    CHECK_TEXT("overlap");
     for (int d = ZRO_I8; d <= ZRO_I64; d++) {
         CHECK_STATUS(zro_all_reduce(g, x, 1, (zro_dtype)d, ZRO_AVG), ZRO_ERR_UNSUPPORTED);
         CHECK_STATUS(zro_reduce(g, x, y, 1, (zro_dtype)d, ZRO_AVG, 0), ZRO_ERR_UNSUPPORTED);
@@ -740,6 +774,7 @@ const zt_case cases_calls[] = {
     { "null_handles", null_handles, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "environment", environment, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "environment_and_config", environment_and_config, 0, ZT_LOCAL, 0, 0, 0, 0 },
+    { "environment_takes_effect", environment_takes_effect, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "configs", configs, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "tickets", tickets, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "ticket_dropped", ticket_dropped, 0, ZT_LOCAL, 0, 60, 0, 0 },

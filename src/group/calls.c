@@ -50,6 +50,16 @@ static zro_status check_array(const char *name, const char *which, const void *a
     return ZRO_OK;
 }
 
+/* `in` may overlap `out` only by being `same`, its place in it (or out's in `in`). */
+static zro_status check_apart(const char *name, const void *in, size_t in_bytes, const void *out, size_t out_bytes, int same)
+{
+    uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
+
+    if (same || in_bytes == 0 || out_bytes == 0 || a + in_bytes <= b || b + out_bytes <= a)
+        return ZRO_OK;
+    return zro__fail(ZRO_ERR_INVALID, "%s: in and out overlap", name);
+}
+
 /* The sum of one count a rank, and the hash that the ranks compare. */
 static zro_status add_counts(const zro_group *g, const char *name, const size_t *counts, size_t *total, uint64_t *hash)
 {
@@ -61,6 +71,16 @@ static zro_status add_counts(const zro_group *g, const char *name, const size_t 
             return zro__fail(ZRO_ERR_INVALID, "%s: the counts add up to more than a size_t", name);
     *hash = zro__hash(ZRO__HASH_START, counts, (size_t)g->board.size * sizeof *counts);
     return ZRO_OK;
+}
+
+/* Where this rank's piece begins among those of all ranks. */
+static const void *own_place(const zro_group *g, const void *array, const size_t *counts, size_t count, zro_dtype dtype)
+{
+    size_t at = 0;
+
+    for (int r = 0; r < g->board.rank; r++)
+        at += counts != NULL ? counts[r] : count;
+    return (const char *)array + at * zro_dtype_bytes(dtype);
 }
 
 /* ---- rows ---- */
@@ -101,9 +121,12 @@ zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t c
     zro_status st = check_types(name, dtype, 1, op);
 
     if (st == ZRO_OK)
-        st = check_array(name, "in", in, count, dtype);
+        st = check_array(name, in == out ? "data" : "in", in, count, dtype);
     if (st == ZRO_OK)
         st = check_array(name, "out", out, count, dtype);
+    x.in_bytes = x.out_bytes = count * zro_dtype_bytes(dtype);
+    if (st == ZRO_OK)
+        st = check_apart(name, in, x.in_bytes, out, x.out_bytes, in == out);
     if (st == ZRO_OK)
         st = zro__enter(g);
     if (st != ZRO_OK)
@@ -112,7 +135,6 @@ zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t c
     x.op = op;
     x.in = in;
     x.out = out;
-    x.in_bytes = x.out_bytes = count * zro_dtype_bytes(dtype);
     x.to = ZRO__TO_ALL;
     x.parts = g->scratch.parts;
     x.n_parts = (size_t)g->board.size;
@@ -147,6 +169,9 @@ zro_status zro_reduce(zro_group *g, const void *in, void *out, size_t count, zro
         st = check_array(name, "in", in, count, dtype);
     if (st == ZRO_OK && g->board.rank == root)
         st = check_array(name, "out", out, count, dtype);
+    x.in_bytes = count * zro_dtype_bytes(dtype);
+    if (st == ZRO_OK && g->board.rank == root)
+        st = check_apart(name, in, x.in_bytes, out, x.in_bytes, in == out);
     if (st == ZRO_OK)
         st = zro__enter(g);
     if (st != ZRO_OK)
@@ -154,7 +179,6 @@ zro_status zro_reduce(zro_group *g, const void *in, void *out, size_t count, zro
     x.reduces = 1;
     x.op = op;
     x.in = in;
-    x.in_bytes = count * zro_dtype_bytes(dtype);
     x.out = g->board.rank == root ? out : NULL;
     x.out_bytes = g->board.rank == root ? x.in_bytes : 0;
     x.spread = 1;
@@ -175,6 +199,10 @@ static zro_status reduce_scatter(zro_group *g, const void *in, void *out, const 
         st = check_array(name, "in", in, total, dtype);
     if (st == ZRO_OK)
         st = check_array(name, "out", out, mine, dtype);
+    x.in_bytes = total * zro_dtype_bytes(dtype);
+    x.out_bytes = mine * zro_dtype_bytes(dtype);
+    if (st == ZRO_OK)
+        st = check_apart(name, in, x.in_bytes, out, x.out_bytes, out == own_place(g, in, counts, count, dtype));
     if (st == ZRO_OK)
         st = zro__enter(g);
     if (st != ZRO_OK)
@@ -184,8 +212,6 @@ static zro_status reduce_scatter(zro_group *g, const void *in, void *out, const 
     x.tag = tag;
     x.in = in;
     x.out = out;
-    x.in_bytes = total * zro_dtype_bytes(dtype);
-    x.out_bytes = mine * zro_dtype_bytes(dtype);
     x.to = ZRO__TO_OWNER;
     set_pieces(g, &x, counts, count, 1, 0);
     return zro__xfer_run(g, &x);
@@ -305,15 +331,17 @@ static zro_status gather(zro_group *g, const char *name, const void *in, void *o
         st = check_array(name, "in", in, mine, dtype);
     if (st == ZRO_OK && gets)
         st = check_array(name, "out", out, total, dtype);
+    x.in_bytes = mine * zro_dtype_bytes(dtype);
+    x.out_bytes = gets ? total * zro_dtype_bytes(dtype) : 0;
+    if (st == ZRO_OK && gets)
+        st = check_apart(name, in, x.in_bytes, out, x.out_bytes, in == own_place(g, out, counts, count, dtype));
     if (st == ZRO_OK)
         st = zro__enter(g);
     if (st != ZRO_OK)
         return st;
     x.tag = tag;
     x.in = in;
-    x.in_bytes = mine * zro_dtype_bytes(dtype);
     x.out = gets ? out : NULL;
-    x.out_bytes = gets ? total * zro_dtype_bytes(dtype) : 0;
     x.to = root < 0 ? ZRO__TO_ALL : root;
     set_pieces(g, &x, counts, count, 0, 1);
     return zro__xfer_run(g, &x);

@@ -115,10 +115,11 @@ static int read_settings(zro_settings *s)
     return found;
 }
 
-/* Fills what the config left at its defaults; *cells is to be freed. */
+/* Fills what the config left at its defaults, and checks the result; *cells is to be freed. */
 static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
 {
     const zro_group_config d = ZRO_GROUP_CONFIG_INIT;
+    zro_group_config checked;
     int64_t n = 0;
     int found = read_settings(&c->settings);
 
@@ -128,7 +129,7 @@ static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
         c->machine = n;
     if (found >= 0 && c->cells == NULL && (found = read_cells(size, cells)) > 0)
         c->cells = *cells;
-    return found < 0 ? ZRO_ERR_INVALID : zro__config_read(c, c);
+    return found < 0 ? ZRO_ERR_INVALID : zro__config_read(c, &checked);
 }
 
 int zro__env_mpi_tasks(const char **name)

@@ -256,7 +256,7 @@ zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **
     g->board.cancelled = &g->cancelled;
     *out = g;
     zro__log(&g->settings, ZRO_LOG_DEBUG,
-             "rank %d of a group of %d: %s kernels, %u threads, %d cells, %zu bytes of slots and links", b->rank, b->size,
+             "rank %d of a group of %d: kernels %s, threads %u, cells %d, %zu bytes of slots and links", b->rank, b->size,
              g->kernels->name, (unsigned)g->settings.threads, g->n_cells, g->region_bytes);
     return ZRO_OK;
 }

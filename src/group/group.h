@@ -53,7 +53,7 @@ zro_status zro__enter(zro_group *group);
 /* Refuses a NULL group, a child's call, a broken group; does not wait. */
 zro_status zro__check_group(const zro_group *group);
 
-/* Checks what every config has: struct_size, ranges.  `out` gets the config, or the defaults for NULL. */
+/* Checks what every config has: struct_size, ranges.  `out`, another one, gets the config, or the defaults for NULL. */
 zro_status zro__config_read(const zro_group_config *config, zro_group_config *out);
 
 /* Bytes of the region of a group: control block, slots, rings. */
