@@ -77,7 +77,8 @@ typedef struct children {
     pid_t *pid;
     int *fd;     /* pidfds, -1 where the kernel has none */
     int *status; /* as of waitpid */
-    int n, left;
+    int *ended;  /* ranks in the order in which they were seen to end */
+    int n, left, n_ended;
 } children;
 
 static void reap(children *c, zro__meet *meet, int rank)
@@ -92,6 +93,7 @@ static void reap(children *c, zro__meet *meet, int rank)
     if (got < 0)
         c->status[rank] = 0; /* somebody else reaped it: how it ended is not known */
     c->pid[rank] = 0;
+    c->ended[c->n_ended++] = rank;
     c->left--;
     if (c->fd[rank] >= 0)
         close(c->fd[rank]);
@@ -119,17 +121,22 @@ static void reap_all(children *c, zro__meet *meet, struct pollfd *polls)
 /* The worst that happened: a rank that was killed before one that returned a code. */
 static zro_status tell_children(const children *c, const zro__meet *meet)
 {
-    for (int r = 0; r < c->n; r++)
+    for (int i = 0; i < c->n_ended; i++) {
+        int r = c->ended[i];
+
         if (WIFSIGNALED(c->status[r]))
             return zro__fail(ZRO_ERR_LOST, "rank %d was killed by signal %d (%s)", r, WTERMSIG(c->status[r]),
                              strsignal(WTERMSIG(c->status[r])));
+    }
     for (int r = 0; r < c->n; r++) {
         zro_status st = zro__meet_reported(meet, r);
 
         if (st != ZRO_OK && st != ZRO_ERR_PEER)
             return st;
     }
-    for (int r = 0; r < c->n; r++) {
+    for (int i = 0; i < c->n_ended; i++) {
+        int r = c->ended[i];
+
         if (WIFEXITED(c->status[r]) && WEXITSTATUS(c->status[r]) != 0)
             return zro__fail(ZRO_ERR_PEER, "rank %d exited with %d", r, WEXITSTATUS(c->status[r]));
     }
@@ -153,6 +160,7 @@ zro_status zro_spawn(const zro_group_config *config, int size, zro_rank_fn fn, v
     zro__arena_plan(&arena, (size_t)size, sizeof *kids.pid);
     zro__arena_plan(&arena, (size_t)size, sizeof *kids.fd);
     zro__arena_plan(&arena, (size_t)size, sizeof *kids.status);
+    zro__arena_plan(&arena, (size_t)size, sizeof *kids.ended);
     zro__arena_plan(&arena, (size_t)size, sizeof *polls);
     st = zro__arena_init(&arena, NULL, "the table of forked ranks");
     if (st != ZRO_OK)
@@ -160,6 +168,7 @@ zro_status zro_spawn(const zro_group_config *config, int size, zro_rank_fn fn, v
     kids.pid = zro__arena_take(&arena, (size_t)size, sizeof *kids.pid);
     kids.fd = zro__arena_take(&arena, (size_t)size, sizeof *kids.fd);
     kids.status = zro__arena_take(&arena, (size_t)size, sizeof *kids.status);
+    kids.ended = zro__arena_take(&arena, (size_t)size, sizeof *kids.ended);
     polls = zro__arena_take(&arena, (size_t)size, sizeof *polls);
     meet = mmap(NULL, zro__meet_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (meet == MAP_FAILED) {
