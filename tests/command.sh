@@ -162,6 +162,19 @@ run run -n 2 sh -c 'trap "" TERM
 is run.cause exits 139
 is run.cause.text complains '^zro run: rank 1 was killed by signal 11'
 
+# Settings of the environment reach the ranks: rank 1 never comes, and rank 0 does not wait for the default of ten minutes.
+# shellcheck disable=SC2016
+ZRO_TIMEOUT_MS=300 run run -n 2 sh -c '[ "$ZRO_RANK" = 0 ] || exec sleep 50; exec "$0"' "$hello"
+is run.timeout exits 1
+is run.timeout.text complains 'rank 1 did not come within 300 ms'
+
+# What cannot be written is no success.
+if [ -e /dev/full ]; then
+    "$zro" --version >/dev/full 2>err
+    status=$?
+    is full exits 1
+fi
+
 # Signals to zro run: ended in time, ended after the grace, and when zro run cannot do anything any more.
 exec 9<>fifo
 # shellcheck disable=SC2016

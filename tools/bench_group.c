@@ -486,8 +486,9 @@ static void print_table(const bench *b, const char *processor, const char *date)
                r->limit_us / r->us, r->disturbed ? '*' : ' ', limit_name(r->loop));
         disturbed += r->disturbed;
     }
+    puts("\nshare: limit / time; 1 is as fast as the memory allows.  Small calls are all meeting: look at their time.");
     if (disturbed > 0)
-        printf("\n* Ranks lost their processors to others all the time, in %d of %d rows: do not trust these.\n", disturbed,
+        printf("* Ranks lost their processors to others all the time, in %d of %d rows: do not trust these.\n", disturbed,
                b->n_rows);
 }
 

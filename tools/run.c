@@ -120,7 +120,9 @@ static zro_status start_rank(job *j, int rank, char **argv)
         got = read(ends[0], &err, sizeof err);
     while (got < 0 && errno == EINTR);
     close(ends[0]);
-    return got <= 0 ? ZRO_OK : zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot start \"%s\"", argv[0]);
+    return got <= 0 ? ZRO_OK
+                    : zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot start \"%s\"%s", argv[0],
+                                      strchr(argv[0], '/') == NULL ? " (looked for in PATH; a file here is ./NAME)" : "");
 }
 
 /* ---- ending ---- */
@@ -135,19 +137,21 @@ static void signal_all(const job *j, int signal)
 static void end_all(job *j, int signal)
 {
     signal_all(j, signal);
+    signal_all(j, SIGCONT); /* a stopped rank would hear of it only when it is killed */
     if (j->kill_at == 0)
         j->kill_at = zro__now_ns() + GRACE_NS;
 }
 
-/* Not caused by the failure of another rank, nor by us. */
+/* How unlikely it is that an end was caused by the failure of another rank, or by us. */
 static int is_cause(const job *j, int status)
 {
     if (!WIFSIGNALED(status))
         return 0;
     switch (WTERMSIG(status)) {
     case SIGKILL:
-        return !j->killed;
+        return j->killed ? 0 : 2;
     case SIGABRT:
+        return 1;
     case SIGPIPE:
     case SIGTERM:
     case SIGINT:
@@ -155,7 +159,7 @@ static int is_cause(const job *j, int status)
     case SIGQUIT:
         return 0;
     default:
-        return 1;
+        return 2;
     }
 }
 
@@ -168,7 +172,7 @@ static void note_end(job *j, int rank, int status)
     zro__meet_gone(j->meet, rank);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
-    if (j->bad_rank < 0 ? j->kill_at == 0 : cause && !j->is_cause) {
+    if (j->bad_rank < 0 ? j->kill_at == 0 : cause > j->is_cause) {
         j->bad_rank = rank;
         j->bad = status;
         j->is_cause = cause;

@@ -39,11 +39,11 @@ int tool_usage(const tool *t, const char *format, ...)
 
 int tool_bad_option(const tool *t, int returned, char **argv)
 {
-    const char *what = returned == ':' ? "needs a value" : "is not an option, or does not take this value";
-
+    if (returned == ':')
+        return tool_usage(t, "%s needs a value", argv[optind - 1]);
     if (optopt > 0 && optopt < 256)
-        return tool_usage(t, "-%c %s", optopt, what);
-    return tool_usage(t, "%s %s", argv[optind - 1], what);
+        return tool_usage(t, "there is no option -%c", optopt);
+    return tool_usage(t, "there is no option %s, or not with this value", argv[optind - 1]);
 }
 
 int tool_integer(const tool *t, const char *option, const char *text, int low, int high, int *out)

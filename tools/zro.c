@@ -34,13 +34,13 @@ static int help(int argc, char **argv)
 {
     const tool *t;
 
-    if (argc < 2)
+    if (argc < 2 || strcmp(argv[1], "help") == 0)
         return overview();
     t = find(argv[1]);
     return t == NULL ? EXIT_USAGE : tool_help(t);
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
     const tool *t;
 
@@ -54,4 +54,16 @@ int main(int argc, char **argv)
         return help(argc - 1, argv + 1);
     t = find(argv[1]);
     return t == NULL ? EXIT_USAGE : t->main(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    int code = dispatch(argc, argv);
+
+    /* A full disk must not pass for success. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("zro: standard output");
+        return code == 0 ? 1 : code;
+    }
+    return code;
 }
