@@ -8,7 +8,7 @@
  * never wait for another.
  *
  * Errors.  Every call that can fail returns a zro_status; zro_last_error() has the text.  A group is whole or broken: LOST,
- * TIMEOUT and MISMATCH of a collective call break it, and from then on every call on it returns that verdict; it can only be
+ * TIMEOUT and MISMATCH of a collective call break it (and MEMORY, if a peer's array cannot be mapped), and from then on every call on it returns that verdict; it can only be
  * destroyed.  Other errors refuse the call and leave the group whole.
  *
  * Other languages.  Every function is an exported symbol.  There are no function-like macros, inline functions, bit-fields,
@@ -156,7 +156,8 @@ ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_gro
  * that wrote it, or dropped there.  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
  * on every rank that the others could reach.
  *
- * Several ranks may be threads of one process; then the process, not the thread, is what can be lost.
+ * Several ranks may be threads of one process; then the process, not the thread, is what can be lost.  They share what the
+ * first of them holds: drop none of their tickets while others use theirs.
  *
  * INVALID      not tickets, or not these ranks'
  * UNSUPPORTED  the ranks cannot share memory (other machines, users, or namespaces); the same text on all ranks
@@ -177,8 +178,8 @@ ZRO_MUST zro_status zro_group_create_members(zro_group *parent, const int *ranks
 /* A second group of the same ranks, with an order of calls and a fate of its own.  Collective. */
 ZRO_MUST zro_status zro_group_duplicate(zro_group *group, zro_group **out);
 
-/* Local; takes NULL; does not wait for peers.  Submitted work that has not finished is cancelled, which breaks the group for
- * the others (LOST).  Memory and sub-groups made from it live on. */
+/* Local; takes NULL; does not wait for peers; any thread may call it, but for a submitted function of this group, where it does
+ * nothing.  Calls and submitted work that have not finished are cancelled, which breaks the group for the others (LOST).  Memory and sub-groups made from it live on. */
 ZRO_API void zro_group_destroy(zro_group *group);
 
 /* Local.  The label is the rank's number in the first group, from which this one was made. */

@@ -118,7 +118,7 @@ static void one_model(zt_rank *t, zro_group *g, place gradients, place parameter
         CHECK_OK(zro_all_reduce_into(g, grad.data, sum, n, ZRO_F32, ZRO_AVG));
         sgd_step(apart, momentum_apart, sum, n);
         CHECK_OK(zro__enter(g));
-        CHECK_OK(zro__xfer_run(g, &x));
+        CHECK_OK(zro__leave(g, zro__xfer_run(g, &x)));
         if (!reference_same(ZRO_F32, apart, param.data, n, &where))
             zt_fail(__FILE__, __LINE__, "gradients %d, parameters %d: element %zu of %zu differs", gradients, parameters, where,
                     n);
@@ -224,7 +224,7 @@ static void one_list(zt_rank *t, zro_group *g, const int32_t *cells, zro_dtype d
     x.weight = weights[t->rank];
     memcpy(in.data, all + (size_t)t->rank * n * size, n * size);
     CHECK_OK(zro__enter(g));
-    CHECK_OK(zro__xfer_run(g, &x));
+    CHECK_OK(zro__leave(g, zro__xfer_run(g, &x)));
     for (size_t p = 0; p < PARTS; p++)
         if (x.to == ZRO__TO_ALL || parts[p].owner == t->rank)
             check_part(t, &x, p, cells, weighted ? weights : NULL, round, all, expected, out.data + parts[p].out_at);
@@ -280,7 +280,7 @@ static void transfer_weights_refused(zt_rank *t)
                         .weight = bad[i] };
 
         CHECK_OK(zro__enter(t->group));
-        CHECK_STATUS(zro__xfer_run(t->group, &x), ZRO_ERR_INVALID);
+        CHECK_STATUS(zro__leave(t->group, zro__xfer_run(t->group, &x)), ZRO_ERR_INVALID);
         CHECK_TEXT("weights");
         CHECK_OK(zro_barrier(t->group));
     }

@@ -16,12 +16,12 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/point.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 enum { SPINS = 300, YIELDS = 30 };
 
@@ -112,17 +112,13 @@ static void start_round(zro__pool *pool, zro__pool_fn fn, void *ctx, size_t item
 
 static zro_status start_worker(zro__pool *pool, worker *w)
 {
-    sigset_t all, before;
-    int error;
+    zro_status st;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* a handler of the program runs on the program's threads */
-    error = ZRO__POINT("pool.thread") ? EAGAIN : pthread_create(&w->thread, NULL, work, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, error, "cannot start thread %u of %u", w->part + 1, pool->threads);
-    pool->started++;
-    return ZRO_OK;
+    if (ZRO__POINT("pool.thread"))
+        return zro__fail(ZRO_ERR_SYSTEM, "cannot start thread %u of %u", w->part + 1, pool->threads);
+    st = zro__thread_start(&w->thread, work, w, 0, "a thread of a pool");
+    pool->started += st == ZRO_OK;
+    return st;
 }
 
 zro_status zro__pool_create(zro__account *account, uint32_t threads, zro__pool **out)

@@ -131,24 +131,19 @@ static zro_status populate_others(zro_memory *m)
     return st;
 }
 
-zro_status zro_memory_alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zro_memory **out)
+/* Inside the lane. */
+static zro_status alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zro_memory **out)
 {
     char text[64];
     uint64_t offset = 0;
     zro_memory *m = NULL;
-    zro_status st;
+    zro_status st = make_handle(g, kind, bytes, &m);
 
-    if (out == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "memory_alloc: out is NULL");
-    *out = NULL;
-    if (kind != ZRO_MEMORY_EACH && kind != ZRO_MEMORY_ONCE)
-        return zro__fail(ZRO_ERR_INVALID, "memory_alloc: kind = %d is neither EACH nor ONCE", (int)kind);
-    st = zro__enter(g);
-    if (st != ZRO_OK)
-        return st;
-    st = make_handle(g, kind, bytes, &m);
+    /* Ranks may be in different control groups: each looks at its own share, the first at all of it. */
+    if (st == ZRO_OK)
+        st = zro__check_room(kind == ZRO_MEMORY_EACH ? bytes : bytes / (size_t)m->size, 0, "this rank's share of group memory");
     if (st == ZRO_OK && g->board.rank == 0)
-        st = zro__region_take(g->seat->view, m->total, 0, "group memory", &offset);
+        st = zro__region_take(g->seat->view, m->total, 0, "group memory for all ranks", &offset);
     snprintf(text, sizeof text, "%s %zu bytes", kind == ZRO_MEMORY_EACH ? "each" : "once", bytes);
     st = zro__agree(&g->board, ZRO__CALL_MEMORY, "the arguments of memory_alloc", text, &offset, st);
     if (st != ZRO_OK) {
@@ -174,6 +169,19 @@ zro_status zro_memory_alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zr
     return ZRO_OK;
 }
 
+zro_status zro_memory_alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zro_memory **out)
+{
+    zro_status st;
+
+    if (out == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "memory_alloc: out is NULL");
+    *out = NULL;
+    if (kind != ZRO_MEMORY_EACH && kind != ZRO_MEMORY_ONCE)
+        return zro__fail(ZRO_ERR_INVALID, "memory_alloc: kind = %d is neither EACH nor ONCE", (int)kind);
+    st = zro__enter(g);
+    return st != ZRO_OK ? st : zro__leave(g, alloc(g, kind, bytes, out));
+}
+
 void *zro_memory_data(const zro_memory *m)
 {
     return m == NULL ? NULL : piece_of(m, m->rank);
@@ -190,6 +198,7 @@ void zro_memory_free(zro_memory *m)
         return;
     (void)ZRO__POINT("memory.free");
     atomic_fetch_sub_explicit(&m->seat->shared_bytes, m->share, memory_order_relaxed);
+    /* Sequentially consistent: who counts last comes after all others' accesses. */
     if (atomic_fetch_add(&head_of(m)->freed, 1) + 1 == (uint32_t)m->size)
         zro__region_punch(m->seat->view, m->map.offset, m->total);
     free_handle(m);

@@ -39,15 +39,20 @@ static zro_status check_root(const zro_group *g, const char *name, int root)
     return ZRO_OK;
 }
 
-static zro_status check_array(const char *name, const char *which, const void *array, size_t count, zro_dtype dtype)
+static zro_status check_size(const char *name, size_t count, zro_dtype dtype)
 {
     size_t bytes;
 
     if (!zro__size_mul(count, zro_dtype_bytes(dtype), &bytes) || bytes > SIZE_MAX / 2)
         return zro__fail(ZRO_ERR_INVALID, "%s: %zu elements of %s do not fit into memory", name, count, zro_dtype_name(dtype));
+    return ZRO_OK;
+}
+
+static zro_status check_array(const char *name, const char *which, const void *array, size_t count, zro_dtype dtype)
+{
     if (array == NULL && count > 0)
         return zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL for %zu elements", name, which, count);
-    return ZRO_OK;
+    return check_size(name, count, dtype);
 }
 
 /* `in` may overlap `out` only by being `same`, its place in it (or out's in `in`). */
@@ -111,7 +116,7 @@ zro_status zro_barrier(zro_group *g)
     zro__xfer x = describe(ZRO__CALL_BARRIER, 0, ZRO_U8, -1);
     zro_status st = zro__enter(g);
 
-    return st != ZRO_OK ? st : zro__xfer_run(g, &x);
+    return st != ZRO_OK ? st : zro__leave(g, zro__xfer_run(g, &x));
 }
 
 zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op)
@@ -146,7 +151,7 @@ zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t c
         part->in_at = part->out_at = first * zro_dtype_bytes(dtype);
         part->owner = part->source = r;
     }
-    return zro__xfer_run(g, &x);
+    return zro__leave(g, zro__xfer_run(g, &x));
 }
 
 zro_status zro_all_reduce(zro_group *g, void *data, size_t count, zro_dtype dtype, zro_op op)
@@ -184,7 +189,7 @@ zro_status zro_reduce(zro_group *g, const void *in, void *out, size_t count, zro
     x.spread = 1;
     x.parts = &part;
     x.n_parts = 1;
-    return zro__xfer_run(g, &x);
+    return zro__leave(g, zro__xfer_run(g, &x));
 }
 
 static zro_status reduce_scatter(zro_group *g, const void *in, void *out, const size_t *counts, size_t count, size_t total,
@@ -214,7 +219,7 @@ static zro_status reduce_scatter(zro_group *g, const void *in, void *out, const 
     x.out = out;
     x.to = ZRO__TO_OWNER;
     set_pieces(g, &x, counts, count, 1, 0);
-    return zro__xfer_run(g, &x);
+    return zro__leave(g, zro__xfer_run(g, &x));
 }
 
 zro_status zro_reduce_scatter(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op)
@@ -270,29 +275,17 @@ zro_status zro_broadcast(zro_group *g, void *data, size_t count, zro_dtype dtype
         st = check_array(name, "data", data, count, dtype);
     if (st == ZRO_OK)
         st = zro__enter(g);
-    return st != ZRO_OK ? st : broadcast(g, ZRO__CALL_BROADCAST, data, count, dtype, root);
+    return st != ZRO_OK ? st : zro__leave(g, broadcast(g, ZRO__CALL_BROADCAST, data, count, dtype, root));
 }
 
-zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int root, void **out, size_t *out_bytes)
+/* Inside the lane: first the length, then a vote that all have memory for it, then the bytes. */
+static zro_status broadcast_bytes(zro_group *g, const void *in, size_t bytes, int root, void **out, size_t *out_bytes)
 {
     const char *name = "broadcast_bytes";
     uint64_t length = bytes;
-    char *copy = NULL;
-    zro_status st = zro__check_group(g);
+    char *copy;
+    zro_status st = broadcast(g, ZRO__CALL_BROADCAST_BYTES, &length, 1, ZRO_I64, root);
 
-    if (st == ZRO_OK && (out == NULL || out_bytes == NULL))
-        st = zro__fail(ZRO_ERR_INVALID, "%s: out is NULL", name);
-    if (st == ZRO_OK)
-        st = check_root(g, name, root);
-    if (st == ZRO_OK && g->board.rank == root)
-        st = check_array(name, "in", in, bytes, ZRO_U8);
-    if (st == ZRO_OK)
-        st = zro__enter(g);
-    if (st != ZRO_OK)
-        return st;
-    *out = NULL;
-    *out_bytes = 0;
-    st = broadcast(g, ZRO__CALL_BROADCAST_BYTES, &length, 1, ZRO_I64, root);
     if (st != ZRO_OK)
         return st;
     copy = zro__alloc(NULL, ZRO__KIND_BUFFER, length < SIZE_MAX ? (size_t)length + 1 : SIZE_MAX);
@@ -313,6 +306,25 @@ zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int r
     return ZRO_OK;
 }
 
+zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int root, void **out, size_t *out_bytes)
+{
+    const char *name = "broadcast_bytes";
+    zro_status st;
+
+    if (out == NULL || out_bytes == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "%s: out is NULL", name);
+    *out = NULL;
+    *out_bytes = 0;
+    st = zro__check_group(g);
+    if (st == ZRO_OK)
+        st = check_root(g, name, root);
+    if (st == ZRO_OK && g->board.rank == root)
+        st = check_array(name, "in", in, bytes, ZRO_U8);
+    if (st == ZRO_OK)
+        st = zro__enter(g);
+    return st != ZRO_OK ? st : zro__leave(g, broadcast_bytes(g, in, bytes, root, out, out_bytes));
+}
+
 void zro_bytes_free(void *bytes)
 {
     zro__free(bytes);
@@ -329,6 +341,8 @@ static zro_status gather(zro_group *g, const char *name, const void *in, void *o
 
     if (st == ZRO_OK)
         st = check_array(name, "in", in, mine, dtype);
+    if (st == ZRO_OK)
+        st = check_size(name, total, dtype); /* on all ranks alike */
     if (st == ZRO_OK && gets)
         st = check_array(name, "out", out, total, dtype);
     x.in_bytes = mine * zro_dtype_bytes(dtype);
@@ -344,7 +358,7 @@ static zro_status gather(zro_group *g, const char *name, const void *in, void *o
     x.out = gets ? out : NULL;
     x.to = root < 0 ? ZRO__TO_ALL : root;
     set_pieces(g, &x, counts, count, 0, 1);
-    return zro__xfer_run(g, &x);
+    return zro__leave(g, zro__xfer_run(g, &x));
 }
 
 static zro_status gather_even(zro_group *g, const char *name, const void *in, void *out, size_t count, zro_dtype dtype,

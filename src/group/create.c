@@ -92,19 +92,12 @@ static zro__view *view_of(const void *tickets, int rank)
 /* The view that this rank uses is that of the lowest rank of its process, which opens the world's memory. */
 static zro_status open_view(const void *tickets, int rank, int size, uint64_t timeout_ms, zro__view **view, int *sharers)
 {
-    zro__ticket own = zro__ticket_get(tickets, rank), zero = zro__ticket_get(tickets, 0);
-    int first = rank, fd = -1;
+    int first = zro__ticket_first_of_process(tickets, rank), fd = -1;
     zro_status st;
 
     *sharers = 0;
-    for (int r = size - 1; r >= 0; r--) {
-        zro__ticket t = zro__ticket_get(tickets, r);
-
-        if (zro__ticket_same_process(&t, &own)) {
-            first = r;
-            ++*sharers;
-        }
-    }
+    for (int r = first; r < size; r++)
+        *sharers += zro__ticket_first_of_process(tickets, r) == first;
     *view = view_of(tickets, first);
     if (first != rank) {
         zro__view_drop(view_of(tickets, rank), 1);
@@ -114,7 +107,7 @@ static zro_status open_view(const void *tickets, int rank, int size, uint64_t ti
         return zro__ticket_serve(tickets, size, timeout_ms);
     st = zro__ticket_open(tickets, rank, timeout_ms, &fd);
     if (st == ZRO_OK)
-        st = zro__view_adopt(*view, size, fd, zero.nonce);
+        st = zro__view_adopt(*view, size, fd, zro__ticket_get(tickets, 0).nonce);
     zro__view_opened(*view, st);
     return st;
 }
@@ -192,16 +185,13 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
         zro__view_drop(view, sharers);
         return st;
     }
+    if (st == ZRO_OK && zro__cells_hash(config->cells, size) != zro__ticket_get(tickets, rank).cells)
+        st = zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: the cells of rank %d are not those of its ticket", rank);
     if (st == ZRO_OK)
         st = take_seat(view, sharers, rank, kind, &b.seat);
     b.lives = view->world->lives;
-    for (int r = 0; r < size; r++) {
-        zro__ticket t = zro__ticket_get(tickets, r);
-
-        /* Process numbers of another name space mean nothing here. */
-        if (t.pid_ns == zro__ticket_get(tickets, rank).pid_ns)
-            atomic_store_explicit(&b.lives[r].pid, t.pid, memory_order_relaxed);
-    }
+    for (int r = 0; r < size && zro__tickets_one_pid_ns(tickets, size); r++)
+        atomic_store_explicit(&b.lives[r].pid, zro__ticket_get(tickets, r).pid, memory_order_relaxed);
     (void)ZRO__POINT("create.seat");
     st = zro__group_build(&b, st, out);
     if (rank == 0 && (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT))
@@ -255,14 +245,15 @@ zro_status zro_group_create_tickets(const zro_group_config *config, int rank, in
 }
 
 zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config, int rank, int size, zro__life_kind kind,
-                                zro_group **out)
+                                zro_status st, zro_group **out)
 {
     unsigned char ticket[ZRO_TICKET_BYTES] = { 0 };
     unsigned char *tickets = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)size, ZRO_TICKET_BYTES);
-    zro_status st = tickets != NULL ? ZRO_OK : zro__fail(ZRO_ERR_MEMORY, "out of memory: the tickets of %d ranks", size);
     zro_status met;
 
     *out = NULL;
+    if (st == ZRO_OK && tickets == NULL)
+        st = zro__fail(ZRO_ERR_MEMORY, "out of memory: the tickets of %d ranks", size);
     if (st == ZRO_OK)
         st = zro_group_ticket(config, rank, size, ticket);
     met = zro__meet_exchange(meet, rank, config->timeout_ms, st, ticket, tickets);
@@ -333,12 +324,21 @@ static zro_status map_new_region(zro_group *parent, const int *ranks, int n, zro
     return st;
 }
 
-/* The first member tells the others where the region is, or why there is none. */
+/* This rank's newest notice; `next`: the place of the one after it. */
+static zro__notice *own_notice(zro_group *parent, int next)
+{
+    zro__slot *slot = &parent->board.slots[parent->board.rank];
+    uint64_t number = atomic_load_explicit(&slot->noticed.value, memory_order_relaxed);
+
+    return &slot->notices[(number + (uint64_t)next) % ZRO__NOTICES];
+}
+
+/* The first member tells the others where the region is, or why there is none.  Atomics pair with map_noticed_region. */
 static void give_notice(zro_group *parent, uint64_t key, const zro__map *map, zro_status st)
 {
     zro__slot *slot = &parent->board.slots[parent->board.rank];
     uint64_t number = atomic_load_explicit(&slot->noticed.value, memory_order_relaxed) + 1;
-    zro__notice *notice = &slot->notices[number % ZRO__NOTICES];
+    zro__notice *notice = own_notice(parent, 1);
     int made = map->base != NULL;
 
     atomic_store(&notice->number, 0);
@@ -363,7 +363,10 @@ static zro_status check_leader(void *user, uint64_t waited_ms)
     await *a = user;
     const zro__board *board = &a->parent->board;
     char name[64];
+    zro_status st = zro__verdict_get(board->control);
 
+    if (st != ZRO_OK)
+        return st;
     zro__rank_name(board, a->leader, name, sizeof name);
     if (zro__life_is_dead(&board->lives[board->control->member[a->leader]]))
         return zro__fail(ZRO_ERR_LOST, "sub-group: %s, its first member, is gone", name);
@@ -384,6 +387,7 @@ static zro_status map_noticed_region(zro_group *parent, int leader, int n, uint6
     for (;;) {
         uint64_t number = parent->met[leader] + 1, offset;
         zro__notice *notice = &slot->notices[number % ZRO__NOTICES];
+        char name[64];
         int32_t code;
         int mine;
         zro_status st = zro__word_wait(&slot->noticed, number, check_leader, &a, &parent->counters);
@@ -397,16 +401,46 @@ static zro_status map_noticed_region(zro_group *parent, int leader, int n, uint6
         if (!mine || atomic_load(&notice->number) != number)
             continue; /* for others, or overwritten since: the first member does not go on before it has all members of a group */
         if (code != ZRO_OK)
-            return zro__fail(ZRO_ERR_PEER, "rank %d: %s: %s", leader, zro_status_name((zro_status)code), notice->text);
+            return zro__fail(ZRO_ERR_PEER, "%s: %s: %s", zro__rank_name(&parent->board, leader, name, sizeof name),
+                             zro_status_name((zro_status)code), notice->text);
         return zro__map_region(parent->seat->view, offset, zro__group_region_bytes(n), map);
     }
 }
 
-static zro_status create_from_parent(zro_group *parent, const int *ranks, int n, int mine, zro_group **out)
+/* The new group's region, made by its first member and found by the others. */
+static zro_status map_member_region(zro_group *parent, const int *ranks, int n, int mine, zro__map *map)
+{
+    uint64_t key = zro__hash(ZRO__HASH_START, ranks, (size_t)n * sizeof *ranks);
+    zro_status st;
+
+    if (mine != 0)
+        return map_noticed_region(parent, ranks[0], n, key, map);
+    st = map_new_region(parent, ranks, n, map);
+    give_notice(parent, key, map, st);
+    return st;
+}
+
+/* Gives up a group that did not come about: the last member gives the memory back. */
+static void drop_member_region(zro_group *parent, int n, int mine, zro__map *map)
+{
+    if (mine == 0) /* who comes too late must not take it for a new one */
+        atomic_store(&own_notice(parent, 0)->key, 0);
+    if (map->base == NULL)
+        return;
+    /* Sequentially consistent, as in zro_group_destroy: who counts last comes after all others' reading. */
+    if (atomic_fetch_add(&control_of(map)->leavers, 1) + 1 == n)
+        zro__region_punch(parent->seat->view, map->offset, zro__group_region_bytes(n));
+    zro__unmap_region(parent->seat->view, map);
+}
+
+/* Builds on a mapped region; takes it in any case. */
+static zro_status build_from_parent(zro_group *parent, const int *ranks, int n, int mine, zro__map *map, zro_status st,
+                                    zro_group **out)
 {
     from_parent from = { parent, ranks };
     zro__blueprint b = { .seat = parent->seat,
                          .lives = parent->board.lives,
+                         .map = *map,
                          .rank = mine,
                          .size = n,
                          .settings = parent->settings,
@@ -414,38 +448,39 @@ static zro_status create_from_parent(zro_group *parent, const int *ranks, int n,
                          .machine_of = machine_in_parent,
                          .cell_of = cell_in_parent,
                          .user = &from };
-    uint64_t key = zro__hash(ZRO__HASH_START, ranks, (size_t)n * sizeof *ranks);
-    zro_status st;
 
-    if (mine == 0) {
-        st = map_new_region(parent, ranks, n, &b.map);
-        give_notice(parent, key, &b.map, st);
-    } else {
-        st = map_noticed_region(parent, ranks[0], n, key, &b.map);
-    }
-    if (b.map.base == NULL)
-        return st;
     st = zro__group_build(&b, st, out);
     if (st != ZRO_OK)
-        zro__unmap_region(parent->seat->view, &b.map);
+        drop_member_region(parent, n, mine, map);
     return st;
+}
+
+static zro_status create_members(zro_group *parent, const int *ranks, int n, zro_group **out)
+{
+    zro__map map = { 0 };
+    int mine;
+    zro_status st = check_members(parent, ranks, n, &mine);
+
+    if (st == ZRO_OK && mine < 0)
+        st =
+            zro__fail(ZRO_ERR_INVALID, "group_create_members: rank %d calls, but is not among the members", parent->board.rank);
+    if (st != ZRO_OK)
+        return st;
+    st = map_member_region(parent, ranks, n, mine, &map);
+    if (map.base == NULL)
+        return st;
+    return build_from_parent(parent, ranks, n, mine, &map, st, out);
 }
 
 zro_status zro_group_create_members(zro_group *parent, const int *ranks, int n, zro_group **out)
 {
-    int mine = -1;
     zro_status st;
 
     if (out == NULL)
         return zro__fail(ZRO_ERR_INVALID, "group_create_members: out is NULL");
     *out = NULL;
     st = zro__enter(parent);
-    if (st == ZRO_OK)
-        st = check_members(parent, ranks, n, &mine);
-    if (st == ZRO_OK && mine < 0)
-        st =
-            zro__fail(ZRO_ERR_INVALID, "group_create_members: rank %d calls, but is not among the members", parent->board.rank);
-    return st != ZRO_OK ? st : create_from_parent(parent, ranks, n, mine, out);
+    return st != ZRO_OK ? st : zro__leave(parent, create_members(parent, ranks, n, out));
 }
 
 static void list_members(const int *ranks, int n, char *text, size_t bytes)
@@ -457,33 +492,47 @@ static void list_members(const int *ranks, int n, char *text, size_t bytes)
         at += (size_t)snprintf(text + at, bytes - at, " %d", ranks[i]);
 }
 
-zro_status zro_group_create_sub(zro_group *parent, const int *ranks, int n, zro_group **out)
+/* Three votes on the parent: on the members, on their having the region, on the group. */
+static zro_status create_sub(zro_group *parent, const int *ranks, int n, zro_group **out)
 {
+    zro__map map = { 0 };
     char text[512] = "";
     uint64_t number = 0;
-    int mine = -1;
-    zro_status st;
+    int mine;
+    zro_status st = check_members(parent, ranks, n, &mine);
 
-    if (out == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "group_create_sub: out is NULL");
-    *out = NULL;
-    st = zro__enter(parent);
-    if (st != ZRO_OK)
-        return st;
-    st = check_members(parent, ranks, n, &mine);
     if (st == ZRO_OK)
         list_members(ranks, n, text, sizeof text);
     st = zro__agree(&parent->board, ZRO__CALL_CREATE, "the members of a sub-group", text, &number, st);
     if (st != ZRO_OK)
         return st;
     if (mine >= 0)
-        st = create_from_parent(parent, ranks, n, mine, out);
+        st = map_member_region(parent, ranks, n, mine, &map);
+    st = zro__vote(&parent->board, ZRO__CALL_CREATE, st);
+    if (st != ZRO_OK) {
+        if (mine >= 0)
+            drop_member_region(parent, n, mine, &map);
+        return st;
+    }
+    if (mine >= 0)
+        st = build_from_parent(parent, ranks, n, mine, &map, ZRO_OK, out);
     st = zro__vote(&parent->board, ZRO__CALL_CREATE, st);
     if (st != ZRO_OK) {
         zro_group_destroy(*out);
         *out = NULL;
     }
     return st;
+}
+
+zro_status zro_group_create_sub(zro_group *parent, const int *ranks, int n, zro_group **out)
+{
+    zro_status st;
+
+    if (out == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "group_create_sub: out is NULL");
+    *out = NULL;
+    st = zro__enter(parent);
+    return st != ZRO_OK ? st : zro__leave(parent, create_sub(parent, ranks, n, out));
 }
 
 zro_status zro_group_duplicate(zro_group *g, zro_group **out)

@@ -7,8 +7,8 @@
 /* What a rank's death is: that of its process, or the end of its thread, which then says so itself (zro__group_die). */
 typedef enum zro__life_kind { ZRO__LIFE_OF_PROCESS, ZRO__LIFE_OF_THREAD } zro__life_kind;
 
-/* Makes the group of the ranks that meet at a table.  Collective. */
+/* Makes the group of the ranks that meet at a table; `st` is what this rank brings from before.  Collective. */
 zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config, int rank, int size, zro__life_kind kind,
-                                zro_group **out);
+                                zro_status st, zro_group **out);
 
 #endif

@@ -149,15 +149,17 @@ int zro__env_mpi_tasks(const char **name)
 /* ---- the ranks ---- */
 
 /* The group of one, with a meeting table of its own. */
-static zro_status create_alone(const zro_group_config *c, zro_group **out)
+static zro_status create_alone(const zro_group_config *c, zro_status st, zro_group **out)
 {
-    zro__meet *meet = zro__alloc(NULL, ZRO__KIND_HANDLE, zro__meet_bytes(1));
-    zro_status st;
+    zro__meet *meet;
 
+    if (st != ZRO_OK)
+        return st;
+    meet = zro__alloc(NULL, ZRO__KIND_HANDLE, zro__meet_bytes(1));
     if (meet == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a group of one");
     zro__meet_init(meet, 1);
-    st = zro__group_create_at(meet, c, 0, 1, ZRO__LIFE_OF_PROCESS, out);
+    st = zro__group_create_at(meet, c, 0, 1, ZRO__LIFE_OF_PROCESS, ZRO_OK, out);
     zro__free(meet);
     return st;
 }
@@ -182,17 +184,23 @@ static zro_status map_meet(int fd, int size, zro__meet **meet, size_t *bytes)
     return ZRO_OK;
 }
 
-static zro_status create_met(const zro_group_config *c, int rank, int size, int fd, zro_group **out)
+/* A config that was refused here is brought to the others, who would wait otherwise. */
+static zro_status create_met(const zro_group_config *c, int rank, int size, int fd, zro_status before, zro_group **out)
 {
+    char text[ZRO__TEXT_BYTES] = "";
     zro__meet *meet = NULL;
     size_t bytes = 0;
-    zro_status st = map_meet(fd, size, &meet, &bytes);
+    zro_status st;
 
+    memcpy(text, zro_last_error(), strnlen(zro_last_error(), sizeof text - 1));
+    st = map_meet(fd, size, &meet, &bytes);
     if (st != ZRO_OK)
         return st;
     st = zro__meet_claim(meet, rank);
+    if (st == ZRO_OK && before != ZRO_OK)
+        zro__fail(before, "%s", text);
     if (st == ZRO_OK)
-        st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, out);
+        st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, before, out);
     munmap(meet, bytes);
     return st;
 }
@@ -210,8 +218,6 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
         return zro__fail(ZRO_ERR_INVALID, "group_create_env: out is NULL");
     *out = NULL;
     st = zro__config_read(config, &c);
-    if (st != ZRO_OK)
-        return st;
     started = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &size);
     if (started == 0 && read_integer("ZRO_RANK", 0, INT32_MAX, &rank) != 0)
         return zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; start the program with `zro run`");
@@ -229,9 +235,9 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
                          "started by an MPI launcher (%s = %d), but this program is not linked with zro's MPI "
                          "library; use `zro run` on one machine",
                          mpi, zro__env_mpi_tasks(&mpi));
-    st = read_config(&c, (int)size, &cells);
     if (st == ZRO_OK)
-        st = started ? create_met(&c, (int)rank, (int)size, (int)fd, out) : create_alone(&c, out);
+        st = read_config(&c, (int)size, &cells);
+    st = started ? create_met(&c, (int)rank, (int)size, (int)fd, st, out) : create_alone(&c, st, out);
     zro__free(cells);
     return st;
 }

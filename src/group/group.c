@@ -7,6 +7,7 @@
 #include "group/group.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -79,8 +80,16 @@ zro_status zro__enter(zro_group *g)
 
     if (st != ZRO_OK)
         return st;
+    atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
     zro__lane_enter(g->lane);
     return ZRO_OK;
+}
+
+/* The subtraction is the last access: a destroy that waits for it frees the handle then. */
+zro_status zro__leave(zro_group *g, zro_status st)
+{
+    atomic_fetch_sub_explicit(&g->calls, 1, memory_order_release); /* pairs with zro_group_destroy */
+    return st;
 }
 
 /* ---- the handle ---- */
@@ -253,7 +262,6 @@ zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **
     g->map = b->map;
     g->board = board;
     g->board.counters = &g->counters;
-    g->board.cancelled = &g->cancelled;
     *out = g;
     zro__log(&g->settings, ZRO_LOG_DEBUG,
              "rank %d of a group of %d: kernels %s, threads %u, cells %d, %zu bytes of slots and links", b->rank, b->size,
@@ -271,12 +279,15 @@ void zro_group_destroy(zro_group *g)
     if (g == NULL || !zro__view_is_alive(g->seat->view) || zro__lane_is_mine(g->lane))
         return;
     slot = &g->board.slots[g->board.rank];
-    if (zro__lane_is_busy(g->lane)) {
-        atomic_store_explicit(&g->cancelled, 1, memory_order_relaxed);
-        zro__fail(ZRO_ERR_LOST, "rank %d destroyed the group before its submitted work had finished", g->board.rank);
+    if (zro__lane_is_busy(g->lane) || atomic_load_explicit(&g->calls, memory_order_acquire) > 0) {
+        char name[64];
+
+        zro__fail(ZRO_ERR_LOST, "%s destroyed the group before its work on it had finished",
+                  zro__rank_name(&g->board, g->board.rank, name, sizeof name));
         (void)zro__break(&g->board, ZRO_ERR_LOST);
-        zro__lane_destroy(g->lane);
-        g->lane = NULL;
+        zro__lane_stop(g->lane);
+        while (atomic_load_explicit(&g->calls, memory_order_acquire) > 0) /* pairs with zro__leave */
+            poll(NULL, 0, 1);
     }
     atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in slot.c's check_peers */
     (void)ZRO__POINT("group.leave");

@@ -35,7 +35,7 @@ struct zro_group {
     zro__lane *lane;
     zro__local local;
     zro__link link;
-    atomic_int cancelled;
+    atomic_int calls; /* entered and not left */
     zro__arena arena;
     int64_t *machine; /* by rank; ranks of one number share memory */
     int one_machine;
@@ -47,8 +47,10 @@ struct zro_group {
     zro__scratch scratch;
 };
 
-/* Checks that a call on the group may run now and waits for its turn in the lane: STATE in a forked child. */
+/* Checks that a call on the group may run now and waits for its turn in the lane: STATE in a forked child.  Whoever got OK
+ * leaves with its result, which is returned: a destroy by another thread waits for that. */
 zro_status zro__enter(zro_group *group);
+zro_status zro__leave(zro_group *group, zro_status st);
 
 /* Refuses a NULL group, a child's call, a broken group; does not wait. */
 zro_status zro__check_group(const zro_group *group);

@@ -6,7 +6,6 @@
 #include "group/lane.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -15,6 +14,7 @@
 #include "base/memory.h"
 #include "base/point.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 struct zro_work {
     zro__lane *lane;
@@ -116,20 +116,14 @@ static void *run(void *user)
 /* Under the lock. */
 static zro_status start(zro__lane *lane)
 {
-    sigset_t all, old;
-    int err;
+    zro_status st;
 
     if (lane->started)
         return ZRO_OK;
     lane->plan = zro__point_plan_get();
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    err = pthread_create(&lane->thread, NULL, run, lane);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (err != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot start a group's thread");
-    lane->started = 1;
-    return ZRO_OK;
+    st = zro__thread_start(&lane->thread, run, lane, 0, "a group's thread");
+    lane->started = st == ZRO_OK;
+    return st;
 }
 
 int zro__lane_is_busy(const zro__lane *lane)
@@ -166,7 +160,7 @@ zro_status zro__lane_submit(zro__lane *lane, zro_work_fn fn, void *user, zro_wor
     if (work == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: submitted work");
     pthread_mutex_lock(&lane->lock);
-    st = start(lane);
+    st = lane->stop ? zro__fail(ZRO_ERR_STATE, "submit: the group is being destroyed") : start(lane);
     if (st != ZRO_OK) {
         pthread_mutex_unlock(&lane->lock);
         zro__free(work);
@@ -189,18 +183,26 @@ zro_status zro__lane_submit(zro__lane *lane, zro_work_fn fn, void *user, zro_wor
     return ZRO_OK;
 }
 
+void zro__lane_stop(zro__lane *lane)
+{
+    int join;
+
+    pthread_mutex_lock(&lane->lock);
+    join = lane->started && !lane->stop;
+    lane->stop = 1;
+    pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->lock);
+    if (join)
+        pthread_join(lane->thread, NULL);
+}
+
 void zro__lane_destroy(zro__lane *lane)
 {
     int last;
 
     if (lane == NULL)
         return;
-    pthread_mutex_lock(&lane->lock);
-    lane->stop = 1;
-    pthread_cond_broadcast(&lane->changed);
-    pthread_mutex_unlock(&lane->lock);
-    if (lane->started)
-        pthread_join(lane->thread, NULL);
+    zro__lane_stop(lane);
     pthread_mutex_lock(&lane->lock);
     last = --lane->holds == 0;
     pthread_mutex_unlock(&lane->lock);

@@ -25,8 +25,10 @@ int zro__lane_is_busy(const zro__lane *lane);
 /* 1 on the lane's own thread. */
 int zro__lane_is_mine(zro__lane *lane);
 
-/* Ends the thread after the function that is running; those that have not begun are STATE.  Drops the caller's hold.  Takes
- * NULL.  Not on the lane's own thread. */
+/* Ends the thread after the function that is running; those that have not begun are STATE.  Not on the lane's own thread. */
+void zro__lane_stop(zro__lane *lane);
+
+/* The same, and drops the caller's hold.  Takes NULL. */
 void zro__lane_destroy(zro__lane *lane);
 
 #endif

@@ -8,26 +8,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/status.h"
+#include "base/thread.h"
 
+/* The list outlives the thread, which the kernel looks at after this function has returned: so it lies in the holder. */
 static void *hold(void *user)
 {
     zro__holder *holder = user;
     zro__life *life = holder->life;
-    struct robust_list_head head = {
-        .list = { &life->link },
-        .futex_offset = (long)offsetof(zro__life, word) - (long)offsetof(zro__life, link),
-    };
 
-    life->link.next = &head.list;
-    syscall(SYS_set_robust_list, &head, sizeof head);
+    life->link.next = &holder->list.list;
+    syscall(SYS_set_robust_list, &holder->list, sizeof holder->list);
     /* pairs with the acquire in zro__life_is_dead */
     atomic_store_explicit(&life->word, (uint32_t)syscall(SYS_gettid), memory_order_release);
     pthread_mutex_lock(&holder->lock);
@@ -36,30 +32,23 @@ static void *hold(void *user)
     while (!holder->end)
         pthread_cond_wait(&holder->changed, &holder->lock);
     pthread_mutex_unlock(&holder->lock);
-    head.list.next = &head.list;
+    holder->list.list.next = &holder->list.list;
     atomic_store_explicit(&life->word, ZRO__LIFE_LEFT, memory_order_release);
     return NULL;
 }
 
 zro_status zro__life_hold(zro__holder *holder, zro__life *life)
 {
-    sigset_t all, old;
-    pthread_attr_t attr;
-    int err;
+    zro_status st;
 
     holder->life = life;
+    holder->list.list.next = &life->link;
+    holder->list.futex_offset = (long)offsetof(zro__life, word) - (long)offsetof(zro__life, link);
     pthread_mutex_init(&holder->lock, NULL);
     pthread_cond_init(&holder->changed, NULL);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, 64 * 1024);
-    /* The program's signals are for the program's threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    err = pthread_create(&holder->thread, &attr, hold, holder);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (err != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot start the thread that holds a rank's life word");
+    st = zro__thread_start(&holder->thread, hold, holder, 1, "the thread that holds a rank's life word");
+    if (st != ZRO_OK)
+        return st;
     holder->started = 1;
     pthread_mutex_lock(&holder->lock);
     while (!holder->held)
@@ -97,8 +86,7 @@ int zro__life_is_taken(zro__life *life)
     return atomic_load_explicit(&life->word, memory_order_acquire) != 0;
 }
 
-/* Gone, or dead and not yet reaped.  Without /proc nobody is. */
-static int process_ended(int32_t pid)
+int zro__process_ended(int32_t pid)
 {
     char path[64], text[512] = "", *state;
     int fd, err;
@@ -120,7 +108,7 @@ int zro__life_is_dead(zro__life *life)
     uint32_t word = atomic_load_explicit(&life->word, memory_order_acquire);
     int32_t pid = atomic_load_explicit(&life->pid, memory_order_relaxed);
 
-    if (word == 0 && pid != 0 && process_ended(pid))
+    if (word == 0 && pid != 0 && zro__process_ended(pid))
         word = atomic_load_explicit(&life->word, memory_order_acquire) == 0 ? FUTEX_OWNER_DIED : word;
     return (word & FUTEX_OWNER_DIED) != 0;
 }

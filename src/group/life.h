@@ -30,6 +30,7 @@ enum { ZRO__LIFE_LEFT = FUTEX_TID_MASK };
 /* The thread that holds a life word; process-local. */
 typedef struct zro__holder {
     pthread_t thread;
+    struct robust_list_head list;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     zro__life *life;
@@ -49,5 +50,8 @@ void zro__life_mark_dead(zro__life *life);
 /* Taken: the rank has come, whatever became of it. */
 int zro__life_is_taken(zro__life *life);
 int zro__life_is_dead(zro__life *life);
+
+/* Whether a process is gone, or dead and not yet reaped, by its number in /proc; without /proc none is. */
+int zro__process_ended(int32_t pid);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/point.h"
 
-enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 16 << 10 };
+enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 8 << 10 };
 
 typedef struct ring {
     zro__word head, tail;

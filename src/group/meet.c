@@ -27,7 +27,8 @@ typedef struct entry {
     zro__word came; /* number of exchanges */
     _Alignas(64) _Atomic uint32_t gone;
     _Atomic int32_t pid;
-    int32_t report; /* read by the supervisor when the rank has ended */
+    _Atomic int32_t finished; /* 1 + the code with which the rank's function returned */
+    int32_t report;           /* read by the supervisor when the rank has ended */
     char report_text[ZRO__TEXT_BYTES];
     offer offers[2];
 } entry;
@@ -84,6 +85,8 @@ zro_status zro__meet_exchange(zro__meet *meet, int rank, uint64_t timeout_ms, zr
     memcpy(o->ticket, ticket, sizeof o->ticket);
     (void)ZRO__POINT("meet.come");
     zro__post(&own->came, number);
+    if (mine != ZRO_OK)
+        return mine; /* the others need not be waited for */
     for (int r = 0; r < meet->size; r++) {
         absentee a = { meet, r, timeout_ms };
         const offer *theirs = &meet->entries[r].offers[number % 2];
@@ -93,10 +96,9 @@ zro_status zro__meet_exchange(zro__meet *meet, int rank, uint64_t timeout_ms, zr
             return st;
         if (theirs->code != ZRO_OK && result == ZRO_OK)
             result = zro__fail(ZRO_ERR_PEER, "rank %d: %s: %s", r, zro_status_name((zro_status)theirs->code), theirs->text);
-        if (tickets != NULL)
-            memcpy((char *)tickets + (size_t)r * ZRO_TICKET_BYTES, theirs->ticket, ZRO_TICKET_BYTES);
+        memcpy((char *)tickets + (size_t)r * ZRO_TICKET_BYTES, theirs->ticket, ZRO_TICKET_BYTES);
     }
-    return mine == ZRO_OK ? result : zro__fail(mine, "%s", o->text);
+    return result;
 }
 
 zro_status zro__meet_claim(zro__meet *meet, int rank)
@@ -116,6 +118,19 @@ zro_status zro__meet_claim(zro__meet *meet, int rank)
 void zro__meet_gone(zro__meet *meet, int rank)
 {
     atomic_store_explicit(&meet->entries[rank].gone, 1, memory_order_release); /* pairs with check_absentee */
+}
+
+void zro__meet_finish(zro__meet *meet, int rank, int code)
+{
+    atomic_store(&meet->entries[rank].finished, 1 + (code & 255));
+}
+
+int zro__meet_finished(const zro__meet *meet, int rank, int *code)
+{
+    int32_t finished = atomic_load(&((zro__meet *)(uintptr_t)meet)->entries[rank].finished);
+
+    *code = finished - 1;
+    return finished != 0;
 }
 
 void zro__meet_report(zro__meet *meet, int rank, zro_status st)

@@ -15,7 +15,8 @@ size_t zro__meet_bytes(int size);
 void zro__meet_init(zro__meet *meet, int size);
 int zro__meet_check(const zro__meet *meet, int size, size_t bytes);
 
-/* Brings this rank's status and ticket; gets everybody's, if all are well (`tickets` may be NULL where the status is not OK).  A failing rank keeps its
+/* Brings this rank's status and ticket; gets everybody's, if all are well (`tickets` may be NULL where the status is not OK,
+ * and nobody is waited for then).  A failing rank keeps its
  * status; the others get PEER with its text, LOST if a rank ended, TIMEOUT. */
 zro_status zro__meet_exchange(zro__meet *meet, int rank, uint64_t timeout_ms, zro_status mine, const void *ticket,
                               void *tickets);
@@ -25,6 +26,10 @@ zro_status zro__meet_claim(zro__meet *meet, int rank);
 
 /* By the supervisor: this rank will not come (any more). */
 void zro__meet_gone(zro__meet *meet, int rank);
+
+/* By a rank: the code with which its function returned.  By the supervisor: whether it did, and the code. */
+void zro__meet_finish(zro__meet *meet, int rank, int code);
+int zro__meet_finished(const zro__meet *meet, int rank, int *code);
 
 /* By a rank: why it ends.  By the supervisor: what it said, OK if nothing. */
 void zro__meet_report(zro__meet *meet, int rank, zro_status st);

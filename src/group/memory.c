@@ -52,7 +52,7 @@ uint64_t zro__world_region(int size)
 
 /* A file that would outgrow RLIMIT_FSIZE does not get an error but a signal, and a control group over its limit is killed:
  * so both are asked before. */
-static zro_status check_room(size_t bytes, uint64_t end, const char *what)
+zro_status zro__check_room(size_t bytes, uint64_t end, const char *what)
 {
     struct rlimit limit;
     zro__room room;
@@ -67,12 +67,29 @@ static zro_status check_room(size_t bytes, uint64_t end, const char *what)
     return ZRO_OK;
 }
 
-static zro_status grow(int fd, uint64_t offset, size_t bytes, const char *what)
+static int is_same_file(const zro__view *view)
 {
+    struct stat s;
+
+    return view->fd >= 0 && fstat(view->fd, &s) == 0 && (uint64_t)s.st_dev == view->device && (uint64_t)s.st_ino == view->inode;
+}
+
+static zro_status check_file(const zro__view *view)
+{
+    return is_same_file(view)
+               ? ZRO_OK
+               : zro__fail(ZRO_ERR_STATE, "the program has closed descriptor %d, which is the library's", view->fd);
+}
+
+static zro_status grow(zro__view *view, uint64_t offset, size_t bytes, const char *what)
+{
+    zro_status st = check_file(view);
     int err;
 
+    if (st != ZRO_OK)
+        return st;
     do
-        err = fallocate(fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
+        err = fallocate(view->fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
     while (err == EINTR);
     if (err != 0)
         return zro__fail_errno(err == ENOSPC || err == ENOMEM ? ZRO_ERR_MEMORY : ZRO_ERR_SYSTEM, err, "%s: %zu bytes", what,
@@ -87,19 +104,20 @@ zro_status zro__region_take(zro__view *view, size_t bytes, int reserve, const ch
 
     if (bytes == 0 || !zro__size_round(bytes, REGION_ALIGN, &rounded) || rounded > (size_t)INT64_MAX / 4)
         return zro__fail(ZRO_ERR_MEMORY, "%s: %zu bytes are too many", what, bytes);
-    st = check_room(bytes, atomic_load(&view->world->next) + rounded, what);
+    st = zro__check_room(bytes, atomic_load(&view->world->next) + rounded, what);
     if (st != ZRO_OK)
         return st;
     if (ZRO__POINT("memory.region"))
         return zro__fail(ZRO_ERR_MEMORY, "%s: %zu bytes", what, bytes);
-    *offset = atomic_fetch_add(&view->world->next, rounded);
+    *offset = atomic_fetch_add(&view->world->next, rounded); /* nobody else gets these bytes: nothing to pair with */
     /* The last byte alone makes the file long enough; its pages come when they are populated. */
-    return reserve ? grow(view->fd, *offset, rounded, what) : grow(view->fd, *offset + rounded - 1, 1, what);
+    return reserve ? grow(view, *offset, rounded, what) : grow(view, *offset + rounded - 1, 1, what);
 }
 
 void zro__region_punch(zro__view *view, uint64_t offset, size_t bytes)
 {
-    fallocate(view->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)round_region(bytes));
+    if (is_same_file(view))
+        fallocate(view->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)round_region(bytes));
 }
 
 zro_status zro__populate(void *base, size_t bytes, int write, const char *what)
@@ -160,6 +178,9 @@ zro_status zro__map_region(zro__view *view, uint64_t offset, size_t bytes, zro__
         *out = m->map;
         goto done;
     }
+    st = check_file(view);
+    if (st != ZRO_OK)
+        goto done;
     out->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, view->fd, (off_t)offset);
     if (out->base == MAP_FAILED) {
         out->base = NULL;
@@ -234,7 +255,7 @@ void *zro__address(zro__view *view, uint64_t offset, size_t bytes)
             && bytes <= m->map.bytes - (offset - m->map.offset))
             address = m->map.base + (offset - m->map.offset);
     }
-    if (address == NULL) {
+    if (address == NULL && is_same_file(view)) {
         /* An array of a group that this rank is not in: mapped here until the world ends. */
         map.offset = offset & ~(uint64_t)(REGION_ALIGN - 1);
         map.bytes = bytes + (size_t)(offset - map.offset);
@@ -275,7 +296,7 @@ static void free_view(zro__view *view)
     while (view->mappings != NULL)
         drop_mapping(view, view->mappings);
     unmap_world(view);
-    if (view->fd >= 0)
+    if (is_same_file(view))
         close(view->fd);
     if (view->alive != NULL)
         munmap(view->alive, (size_t)sysconf(_SC_PAGESIZE));
@@ -298,8 +319,21 @@ static zro_status make_alive_page(zro__view *view)
     return ZRO_OK;
 }
 
+static zro_status know_file(zro__view *view)
+{
+    struct stat s;
+
+    if (fstat(view->fd, &s) != 0)
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "the world's memory");
+    view->device = (uint64_t)s.st_dev;
+    view->inode = (uint64_t)s.st_ino;
+    return ZRO_OK;
+}
+
 static zro_status make_memfd(zro__view *view, size_t bytes)
 {
+    zro_status st;
+
     char name[40] = "zro-";
 
     for (size_t i = 0; i < sizeof view->nonce; i++)
@@ -307,9 +341,12 @@ static zro_status make_memfd(zro__view *view, size_t bytes)
     view->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (view->fd < 0)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "memfd_create");
+    st = know_file(view);
+    if (st != ZRO_OK)
+        return st;
     if (fcntl(view->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "sealing the world's memory");
-    return grow(view->fd, 0, bytes, "the slots of a group");
+    return grow(view, 0, bytes, "the slots of a group");
 }
 
 zro_status zro__view_create(zro__view **out)
@@ -338,7 +375,7 @@ zro_status zro__view_create(zro__view **out)
 zro_status zro__view_found(zro__view *view, int size, size_t region_bytes)
 {
     size_t first = world_bytes(size), total = first + round_region(region_bytes);
-    zro_status st = check_room(total, total, "the slots of a group");
+    zro_status st = zro__check_room(total, total, "the slots of a group");
 
     if (st == ZRO_OK)
         st = make_memfd(view, total);
@@ -357,7 +394,9 @@ zro_status zro__view_adopt(zro__view *view, int size, int fd, const unsigned cha
     zro_status st;
 
     view->fd = fd;
-    st = map_world(view, world_bytes(size));
+    st = know_file(view);
+    if (st == ZRO_OK)
+        st = map_world(view, world_bytes(size));
     if (st != ZRO_OK)
         return st;
     if (memcmp(view->world->nonce, nonce, sizeof view->nonce) != 0)

@@ -31,14 +31,15 @@ typedef struct zro__mapping zro__mapping;
 typedef struct zro__view {
     unsigned char nonce[16];
     int fd;
-    uint32_t *alive; /* a page that the kernel wipes in a forked child */
+    uint64_t device, inode; /* of fd, which a program that closes all descriptors may have made something else */
+    uint32_t *alive;        /* a page that the kernel wipes in a forked child */
     zro__world *world;
     size_t world_bytes;
     pthread_mutex_t lock; /* of the fields below */
     pthread_cond_t opened_or_failed;
     zro_status opening; /* OK: `world` is there; STATE: not yet; else why not */
     zro__mapping *mappings;
-    int sharers, dropped; /* ranks of this process that use it; those that do no more */
+    int dropped; /* ranks of this process that use it no more */
 } zro__view;
 
 /* A mapped region; `base` is NULL for none. */
@@ -66,6 +67,9 @@ int zro__view_is_alive(const zro__view *view);
 
 /* Where the first group's control block lies. */
 uint64_t zro__world_region(int size);
+
+/* MEMORY if the machine, a control group or a limit of this process cannot give so many bytes. */
+zro_status zro__check_room(size_t bytes, uint64_t file_end, const char *what);
 
 /* Takes a region, after comparing it with what the machine can give.  reserve: all its pages now, otherwise none yet. */
 zro_status zro__region_take(zro__view *view, size_t bytes, int reserve, const char *what, uint64_t *offset);

@@ -284,6 +284,8 @@ static int list_ranks(const zro__board *board, int arrived, char *text, size_t b
             continue;
         if (at + 16 < bytes)
             at += (size_t)snprintf(text + at, bytes - at, "%s%d", n == 0 ? "" : ", ", r);
+        else if (at + 4 < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, " ...") + bytes;
         n++;
     }
     return n;
@@ -303,7 +305,7 @@ static zro_status late(zro__board *board, int rank)
     return zro__break(board, ZRO_ERR_TIMEOUT);
 }
 
-/* Ends a wait when the group is broken or cancelled, somebody whom this operation needs is gone, or time is up. */
+/* Ends a wait when the group is broken, somebody whom this operation needs is gone, or time is up. */
 static zro_status check_peers(void *user, uint64_t waited_ms)
 {
     wait_for *w = user;
@@ -312,8 +314,6 @@ static zro_status check_peers(void *user, uint64_t waited_ms)
 
     if (st != ZRO_OK)
         return st;
-    if (board->cancelled != NULL && atomic_load_explicit(board->cancelled, memory_order_relaxed))
-        return zro__fail(ZRO_ERR_STATE, "the group was destroyed during this call");
     for (int r = 0; r < board->size; r++) {
         int needed = r == w->rank || arrived_of(board, r) < board->number;
 
@@ -470,7 +470,7 @@ zro_status zro__agree(zro__board *board, zro__call call, const char *what, const
                       zro_status mine)
 {
     const ballot *first, *other;
-    char name[64];
+    char name[64], zero[64];
     zro_status st = cast_ballots(board, call, BALLOT_AGREE, mine, description, *number);
 
     if (st == ZRO_OK)
@@ -482,7 +482,8 @@ zro_status zro__agree(zro__board *board, zro__call call, const char *what, const
     for (int r = 1; r < board->size; r++) {
         other = zro__payload_of(board, r);
         if (strcmp(first->description, other->description) != 0)
-            return zro__fail(ZRO_ERR_MISMATCH, "%s differ: rank 0 has %.300s, %s has %.300s", what, first->description,
+            return zro__fail(ZRO_ERR_MISMATCH, "%s differ: %s has %.300s, %s has %.300s", what,
+                             zro__rank_name(board, 0, zero, sizeof zero), first->description,
                              zro__rank_name(board, r, name, sizeof name), other->description);
     }
     return ZRO_OK;

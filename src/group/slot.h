@@ -103,8 +103,7 @@ typedef struct zro__board {
     zro__life *lives; /* of the world, indexed by member */
     int rank, size;
     uint64_t timeout_ms;
-    uint64_t number;       /* operations that this rank has begun */
-    atomic_int *cancelled; /* non-zero: this rank destroys the group; NULL: cannot be */
+    uint64_t number; /* operations that this rank has begun */
     zro__counters *counters;
 } zro__board;
 
@@ -129,7 +128,7 @@ void zro__post(zro__word *word, uint64_t value);
 
 /* Waits until the word, which `rank` posts, has reached `target`.  The only wait for peers.
  *
- * LOST, TIMEOUT (both break the group), the verdict of a group that broke meanwhile, or STATE if cancelled. */
+ * LOST, TIMEOUT (both break the group), or the verdict of a group that broke meanwhile. */
 zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank);
 
 /* The same ladder of spins, yields and sleeps for words outside a board: `check` is called now and then with the time waited

@@ -60,12 +60,13 @@ static zro_status check_one_thread(void)
 static _Noreturn void run_rank(zro__meet *meet, const zro_group_config *c, int rank, int size, zro_rank_fn fn, void *user)
 {
     zro_group *g;
-    zro_status st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, &g);
+    zro_status st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, ZRO_OK, &g);
     int code = 1;
 
     if (st == ZRO_OK) {
         code = fn(user, g);
         zro_group_destroy(g);
+        zro__meet_finish(meet, rank, code);
     } else {
         zro__meet_report(meet, rank, st);
     }
@@ -84,14 +85,15 @@ typedef struct children {
 static void reap(children *c, zro__meet *meet, int rank)
 {
     pid_t got;
+    int code;
 
     do
         got = waitpid(c->pid[rank], &c->status[rank], WNOHANG);
     while (got < 0 && errno == EINTR);
     if (got == 0)
         return;
-    if (got < 0)
-        c->status[rank] = 0; /* somebody else reaped it: how it ended is not known */
+    if (got < 0) /* SIGCHLD is ignored, or somebody else reaped it: how it ended is known from itself alone */
+        c->status[rank] = zro__meet_finished(meet, rank, &code) ? code << 8 : SIGKILL;
     c->pid[rank] = 0;
     c->ended[c->n_ended++] = rank;
     c->left--;
@@ -236,7 +238,7 @@ static void *run_thread(void *arg)
 
     pthread_cleanup_push(rank_died, t);
     t->code = 1;
-    st = zro__group_create_at(t->meet, t->config, t->rank, t->size, ZRO__LIFE_OF_THREAD, &t->group);
+    st = zro__group_create_at(t->meet, t->config, t->rank, t->size, ZRO__LIFE_OF_THREAD, ZRO_OK, &t->group);
     if (st == ZRO_OK)
         t->code = t->fn(t->user, t->group);
     else

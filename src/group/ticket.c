@@ -71,22 +71,43 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     t->net_ns = inode_of("/proc/self/ns/net");
     t->user_ns = inode_of("/proc/self/ns/user");
     t->uid = (uint32_t)geteuid();
+    t->gid = (uint32_t)getegid();
     t->pid = pid_in_proc();
     t->fd = view->fd;
     t->dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
     memcpy(t->nonce, view->nonce, sizeof t->nonce);
     t->view = (uint64_t)(uintptr_t)view;
     t->machine = config->machine;
-    if (config->cells != NULL)
-        t->cells = zro__hash(ZRO__HASH_START, config->cells, (size_t)size * sizeof *config->cells);
+    t->cells = zro__cells_hash(config->cells, size);
     t->sum = sum_of(t);
 }
 
 /* ---- reading ---- */
 
-int zro__ticket_same_process(const zro__ticket *a, const zro__ticket *b)
+int zro__ticket_first_of_process(const void *tickets, int rank)
 {
-    return a->boot == b->boot && a->pid_ns == b->pid_ns && a->pid == b->pid;
+    zro__ticket own = zro__ticket_get(tickets, rank);
+
+    for (int r = 0; r < rank; r++) {
+        zro__ticket t = zro__ticket_get(tickets, r);
+
+        if (t.boot == own.boot && t.pid_ns == own.pid_ns && t.pid == own.pid)
+            return r;
+    }
+    return rank;
+}
+
+int zro__tickets_one_pid_ns(const void *tickets, int size)
+{
+    for (int r = 1; r < size; r++)
+        if (zro__ticket_get(tickets, r).pid_ns != zro__ticket_get(tickets, 0).pid_ns)
+            return 0;
+    return 1;
+}
+
+uint64_t zro__cells_hash(const int32_t *cells, int size)
+{
+    return cells == NULL ? 0 : zro__hash(ZRO__HASH_START, cells, (size_t)size * sizeof *cells);
 }
 
 static int is_ticket(const zro__ticket *t)
@@ -96,14 +117,15 @@ static int is_ticket(const zro__ticket *t)
 
 int zro__ticket_is_own(const zro__ticket *t)
 {
-    return is_ticket(t) && t->pid == pid_in_proc() && t->pid_ns == inode_of("/proc/self/ns/pid") && t->boot == read_boot();
+    return is_ticket(t) && t->pid == pid_in_proc() && t->pid_ns == inode_of("/proc/self/ns/pid");
 }
 
 static way way_to(const zro__ticket *first, const zro__ticket *peer)
 {
     if (first->boot != peer->boot)
         return WAY_NONE;
-    if (first->pid_ns == peer->pid_ns && first->user_ns == peer->user_ns && first->uid == peer->uid && first->dumpable)
+    if (first->pid_ns == peer->pid_ns && first->user_ns == peer->user_ns && first->uid == peer->uid && first->gid == peer->gid
+        && first->dumpable)
         return WAY_PROC;
     if (first->user_ns == peer->user_ns && first->uid != peer->uid)
         return WAY_NONE;
@@ -241,6 +263,23 @@ static int wait_readable(int fd, uint64_t start, uint64_t timeout_ms)
     return 0;
 }
 
+/* Whether this rank, for its process, gets the memory through the socket. */
+static int fetches(const void *tickets, int rank)
+{
+    zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
+
+    return rank > 0 && zro__ticket_first_of_process(tickets, rank) == rank && way_to(&first, &own) == WAY_SOCKET;
+}
+
+/* A rank that fetches and has ended, or -1. */
+static int ended_fetcher(const void *tickets, int size)
+{
+    for (int r = 1; r < size && zro__tickets_one_pid_ns(tickets, size); r++)
+        if (fetches(tickets, r) && zro__process_ended(zro__ticket_get(tickets, r).pid))
+            return r;
+    return -1;
+}
+
 zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
 {
     zro__ticket first = zro__ticket_get(tickets, 0);
@@ -250,11 +289,8 @@ zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
     zro_status st = ZRO_OK;
     int left = 0, listener;
 
-    for (int r = 1; r < size; r++) {
-        zro__ticket t = zro__ticket_get(tickets, r);
-
-        left += way_to(&first, &t) == WAY_SOCKET;
-    }
+    for (int r = 1; r < size; r++)
+        left += fetches(tickets, r);
     if (left == 0)
         return ZRO_OK;
     listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -264,7 +300,14 @@ zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
         unsigned char nonce[16];
         int peer;
 
-        if (!wait_readable(listener, start, timeout_ms)) {
+        if (!wait_readable(listener, zro__now_ns(), 100) && (zro__now_ns() - start) / 1000000 < timeout_ms) {
+            int gone = ended_fetcher(tickets, size);
+
+            if (gone >= 0)
+                st = zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", gone);
+            continue;
+        }
+        if (!wait_readable(listener, start, 0)) {
             st = zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: %d ranks did not fetch the memory within %" PRIu64 " ms",
                            left, timeout_ms);
             break;
@@ -283,8 +326,9 @@ zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
 }
 
 /* The first rank listens once it is in its create, which may be after this: so a refusal is tried again, until the deadline. */
-static zro_status fetch(const zro__ticket *first, uint64_t timeout_ms, int *fd)
+static zro_status fetch(const void *tickets, int rank, uint64_t timeout_ms, int *fd)
 {
+    zro__ticket zero = zro__ticket_get(tickets, 0), *first = &zero;
     struct sockaddr_un name;
     socklen_t length = socket_name(first, &name);
     uint64_t start = zro__now_ns();
@@ -302,6 +346,8 @@ static zro_status fetch(const zro__ticket *first, uint64_t timeout_ms, int *fd)
         close(s);
         if (*fd >= 0)
             return ZRO_OK;
+        if (zro__tickets_one_pid_ns(tickets, rank + 1) && zro__process_ended(first->pid))
+            return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank 0 is gone");
         if ((zro__now_ns() - start) / 1000000 >= timeout_ms)
             return zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: rank 0 did not pass its memory within %" PRIu64 " ms",
                              timeout_ms);
@@ -313,5 +359,5 @@ zro_status zro__ticket_open(const void *tickets, int rank, uint64_t timeout_ms, 
 {
     zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
 
-    return way_to(&first, &own) == WAY_PROC ? open_proc(&first, fd) : fetch(&first, timeout_ms, fd);
+    return way_to(&first, &own) == WAY_PROC ? open_proc(&first, fd) : fetch(tickets, rank, timeout_ms, fd);
 }

@@ -9,7 +9,7 @@ typedef struct zro__ticket {
     int32_t rank, size;
     uint64_t boot;                    /* of the machine: a hash of the kernel's boot id */
     uint64_t pid_ns, net_ns, user_ns; /* inodes of the namespaces */
-    uint32_t uid;
+    uint32_t uid, gid;
     int32_t pid; /* as /proc shows it, which getpid() need not be */
     int32_t fd;  /* the first rank's: its memfd */
     uint32_t dumpable;
@@ -34,8 +34,14 @@ zro__ticket zro__ticket_get(const void *tickets, int r);
  * Everything but the last look (is the own ticket of this process) is the same on all ranks. */
 zro_status zro__tickets_check(const void *tickets, int rank, int size);
 
-/* Same process. */
-int zro__ticket_same_process(const zro__ticket *a, const zro__ticket *b);
+/* The lowest rank of the same process. */
+int zro__ticket_first_of_process(const void *tickets, int rank);
+
+/* Process numbers mean the same to all ranks. */
+int zro__tickets_one_pid_ns(const void *tickets, int size);
+
+/* What a ticket has of `config.cells`. */
+uint64_t zro__cells_hash(const int32_t *cells, int size);
 
 /* On the first rank: gives its memfd to those who cannot open it.  On the others: a descriptor of the first rank's memfd. */
 zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms);

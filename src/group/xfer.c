@@ -305,6 +305,7 @@ static zro_status wait_for_message(flow *f, int peer, size_t bytes)
     uint64_t target;
     zro__word *word;
     size_t got = 0;
+    char name[64];
     zro_status st;
 
     while ((f->g->scratch.message[peer] = link->recv(link->self, peer, &got)) == NULL) {
@@ -314,8 +315,8 @@ static zro_status wait_for_message(flow *f, int peer, size_t bytes)
             return st;
     }
     if (got != bytes) {
-        zro__fail(ZRO_ERR_MISMATCH, "rank %d sent %zu bytes where %zu were due: the ranks run different transfers", peer, got,
-                  bytes);
+        zro__fail(ZRO_ERR_MISMATCH, "%s sent %zu bytes where %zu were due: the ranks run different transfers",
+                  zro__rank_name(&f->g->board, peer, name, sizeof name), got, bytes);
         return zro__break(&f->g->board, ZRO_ERR_MISMATCH);
     }
     return ZRO_OK;
@@ -516,12 +517,15 @@ static void spread(flow *f)
 /* The address of a peer's array, of which this rank touches the first `bytes`; *out stays NULL where a link carries it. */
 static zro_status find_array(flow *f, int rank, uint64_t place, size_t bytes, char **out)
 {
+    char name[64];
+
     if (place == ZRO__NOWHERE || bytes == 0 || !shares_memory(f, f->me, rank))
         return ZRO_OK;
     *out = zro__address(f->g->seat->view, place, bytes);
     if (*out != NULL)
         return ZRO_OK;
-    zro__fail(ZRO_ERR_MEMORY, "an array of rank %d could not be mapped: out of memory or address space", rank);
+    zro__fail(ZRO_ERR_MEMORY, "an array of %s could not be mapped: out of memory or address space",
+              zro__rank_name(&f->g->board, rank, name, sizeof name));
     return zro__break(&f->g->board, ZRO_ERR_MEMORY);
 }
 
@@ -614,7 +618,9 @@ zro_status zro__xfer_run(zro_group *g, const zro__xfer *x)
     int in_payload = fits_payload(&f), direct;
     zro_status st;
 
-    assert(x->present == NULL || x->n_parts <= 8 * (size_t)ZRO__PAYLOAD_BYTES);
+    if (x->present != NULL && x->n_parts > 8 * (size_t)ZRO__PAYLOAD_BYTES)
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "a transfer of %zu parts with presence; %zu fit", x->n_parts,
+                         8 * (size_t)ZRO__PAYLOAD_BYTES);
     assert(!x->spread || x->n_parts == 1);
     st = arrive(&f, in_payload);
     if (st == ZRO_OK && x->reduces)
