@@ -1,14 +1,5 @@
 /* The named calls: rows of one table over the transfer.
  *
- *   call             op       owner of a part       to
- *   barrier          no parts
- *   broadcast        none     root                  all
- *   gather           none     each its own          root
- *   all_gather       none     each its own          all
- *   reduce           sum ...  root                  root
- *   reduce_scatter   sum ...  each its piece        owner
- *   all_reduce       sum ...  cut evenly at blocks  all
- *
  * A call with arguments that cannot be right is refused before anything is issued: the group stays whole, and the other
  * ranks, if they passed something better, wait for this one. */
 #include <inttypes.h>
@@ -17,141 +8,239 @@
 #include "base/dtype.h"
 #include "group/group.h"
 
+/* What of an array a rank passes. */
+typedef enum extent {
+    NOTHING,
+    ALL_OF_IT,
+    OWN_PIECE,
+    AT_ROOT /* all of it, on the root alone */
+} extent;
+
+/* Who owns what. */
+typedef enum cut {
+    NO_PARTS,
+    EVENLY, /* each rank a range, cut at blocks */
+    PIECES, /* each rank its own piece */
+    ROOT    /* the root everything, unless all arrays can be reached: then the work is spread */
+} cut;
+
+typedef struct row {
+    zro__call call;
+    const char *name;
+    int reduces;
+    extent in, out;
+    cut cut;
+    int to; /* ZRO__TO_..., or 0: the root */
+} row;
+
+static const row rows[] = {
+    { ZRO__CALL_BARRIER, "barrier", 0, NOTHING, NOTHING, NO_PARTS, ZRO__TO_NOBODY },
+    { ZRO__CALL_ALL_REDUCE, "all_reduce", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
+    { ZRO__CALL_REDUCE, "reduce", 1, ALL_OF_IT, AT_ROOT, ROOT, 0 },
+    { ZRO__CALL_REDUCE_SCATTER, "reduce_scatter", 1, ALL_OF_IT, OWN_PIECE, PIECES, ZRO__TO_OWNER },
+    { ZRO__CALL_BROADCAST, "broadcast", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
+    { ZRO__CALL_BROADCAST_BYTES, "broadcast_bytes", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
+    { ZRO__CALL_GATHER, "gather", 0, OWN_PIECE, AT_ROOT, PIECES, 0 },
+    { ZRO__CALL_ALL_GATHER, "all_gather", 0, OWN_PIECE, ALL_OF_IT, PIECES, ZRO__TO_ALL },
+};
+
+static const row *row_of(zro__call call)
+{
+    const row *r = rows;
+
+    while (r->call != call)
+        r++;
+    return r;
+}
+
+/* What a caller passed. */
+typedef struct arguments {
+    const void *in;
+    void *out;
+    size_t count;         /* of everything, or of a piece where there are pieces */
+    const size_t *counts; /* of the pieces, where they are uneven */
+    zro_dtype dtype;
+    zro_op op;
+    int root; /* -1: none */
+    int uneven;
+} arguments;
+
 /* ---- arguments ---- */
 
-static zro_status check_types(const char *name, zro_dtype dtype, int reduces, zro_op op)
+static zro_status check_types(const row *r, const arguments *a)
 {
-    if (zro_dtype_bytes(dtype) == 0)
-        return zro__fail(ZRO_ERR_INVALID, "%s: dtype = %d is no element type", name, (int)dtype);
-    if (!reduces)
+    if (zro_dtype_bytes(a->dtype) == 0)
+        return zro__fail(ZRO_ERR_INVALID, "%s: dtype = %d is no element type", r->name, (int)a->dtype);
+    if (!r->reduces)
         return ZRO_OK;
-    if ((int)op < ZRO_SUM || (int)op > ZRO_MAX)
-        return zro__fail(ZRO_ERR_INVALID, "%s: op = %d is none of sum, avg, min, max", name, (int)op);
-    if (op == ZRO_AVG && !zro__dtype_is_float(dtype))
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "%s: no average of %s; sum and divide", name, zro_dtype_name(dtype));
+    if ((int)a->op < ZRO_SUM || (int)a->op > ZRO_MAX)
+        return zro__fail(ZRO_ERR_INVALID, "%s: op = %d is none of sum, avg, min, max", r->name, (int)a->op);
+    if (a->op == ZRO_AVG && !zro__dtype_is_float(a->dtype))
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "%s: no average of %s; sum and divide", r->name, zro_dtype_name(a->dtype));
     return ZRO_OK;
 }
 
-static zro_status check_root(const zro_group *g, const char *name, int root)
+static zro_status check_root(const zro_group *g, const row *r, const arguments *a)
 {
-    if (root < 0 || root >= g->board.size)
-        return zro__fail(ZRO_ERR_INVALID, "%s: root = %d, must be a rank of this group of %d", name, root, g->board.size);
+    int has_root = r->in == AT_ROOT || r->out == AT_ROOT;
+
+    if (has_root && (a->root < 0 || a->root >= g->board.size))
+        return zro__fail(ZRO_ERR_INVALID, "%s: root = %d, must be a rank of this group of %d", r->name, a->root, g->board.size);
     return ZRO_OK;
 }
 
-static zro_status check_size(const char *name, size_t count, zro_dtype dtype)
+static size_t piece(const arguments *a, int rank)
+{
+    return a->uneven ? a->counts[rank] : a->count;
+}
+
+/* Elements of everything; the same on all ranks, and so is its refusal. */
+static zro_status add_up(const zro_group *g, const row *r, const arguments *a, size_t *total)
 {
     size_t bytes;
 
-    if (!zro__size_mul(count, zro_dtype_bytes(dtype), &bytes) || bytes > SIZE_MAX / 2)
-        return zro__fail(ZRO_ERR_INVALID, "%s: %zu elements of %s do not fit into memory", name, count, zro_dtype_name(dtype));
+    *total = r->cut == PIECES ? 0 : a->count;
+    if (a->uneven && a->counts == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "%s: counts is NULL", r->name);
+    for (int i = 0; r->cut == PIECES && i < g->board.size; i++)
+        if (!zro__size_add(*total, piece(a, i), total))
+            return zro__fail(ZRO_ERR_INVALID, "%s: the counts of %d ranks add up to more than a size_t", r->name,
+                             g->board.size);
+    if (!zro__size_mul(*total, zro_dtype_bytes(a->dtype), &bytes) || bytes > SIZE_MAX / 2)
+        return zro__fail(ZRO_ERR_INVALID, "%s: %zu elements of %s do not fit into memory", r->name, *total,
+                         zro_dtype_name(a->dtype));
     return ZRO_OK;
 }
 
-static zro_status check_array(const char *name, const char *which, const void *array, size_t count, zro_dtype dtype)
+/* Elements of an array that this rank passes. */
+static size_t count_of(const zro_group *g, const arguments *a, extent e, size_t total)
 {
-    if (array == NULL && count > 0)
-        return zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL for %zu elements", name, which, count);
-    return check_size(name, count, dtype);
-}
-
-/* `in` may overlap `out` only by being `same`, its place in it (or out's in `in`). */
-static zro_status check_apart(const char *name, const void *in, size_t in_bytes, const void *out, size_t out_bytes, int same)
-{
-    uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
-
-    if (same || in_bytes == 0 || out_bytes == 0 || a + in_bytes <= b || b + out_bytes <= a)
-        return ZRO_OK;
-    return zro__fail(ZRO_ERR_INVALID, "%s: in and out overlap", name);
-}
-
-/* The sum of one count a rank, and the hash that the ranks compare. */
-static zro_status add_counts(const zro_group *g, const char *name, const size_t *counts, size_t *total, uint64_t *hash)
-{
-    *total = 0;
-    if (counts == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "%s: counts is NULL", name);
-    for (int r = 0; r < g->board.size; r++)
-        if (!zro__size_add(*total, counts[r], total))
-            return zro__fail(ZRO_ERR_INVALID, "%s: the counts add up to more than a size_t", name);
-    *hash = zro__hash(ZRO__HASH_START, counts, (size_t)g->board.size * sizeof *counts);
-    return ZRO_OK;
+    switch (e) {
+    case ALL_OF_IT:
+        return total;
+    case OWN_PIECE:
+        return piece(a, g->board.rank);
+    case AT_ROOT:
+        return g->board.rank == a->root ? total : 0;
+    default:
+        return 0;
+    }
 }
 
 /* Where this rank's piece begins among those of all ranks. */
-static const void *own_place(const zro_group *g, const void *array, const size_t *counts, size_t count, zro_dtype dtype)
+static const void *own_place(const zro_group *g, const arguments *a, const void *array)
 {
     size_t at = 0;
 
     for (int r = 0; r < g->board.rank; r++)
-        at += counts != NULL ? counts[r] : count;
-    return (const char *)array + at * zro_dtype_bytes(dtype);
+        at += piece(a, r);
+    return (const char *)array + at * zro_dtype_bytes(a->dtype);
 }
 
-/* ---- rows ---- */
+/* The arrays may share memory only by being the same, or one the place of the own piece in the other. */
+static zro_status check_apart(const zro_group *g, const row *r, const arguments *a, const zro__xfer *x)
+{
+    uintptr_t in = (uintptr_t)x->in, out = (uintptr_t)x->out;
+    int same = r->in == OWN_PIECE    ? x->in == own_place(g, a, x->out)
+               : r->out == OWN_PIECE ? x->out == own_place(g, a, x->in)
+                                     : x->in == x->out;
 
-/* One part a rank; `in_step` and `out_step` say whether the parts follow each other there or each begin at 0. */
-static void set_pieces(zro_group *g, zro__xfer *x, const size_t *counts, size_t count, int in_step, int out_step)
+    if (same || x->in_bytes == 0 || x->out_bytes == 0 || in + x->in_bytes <= out || out + x->out_bytes <= in)
+        return ZRO_OK;
+    return zro__fail(ZRO_ERR_INVALID, "%s: in and out overlap", r->name);
+}
+
+/* Checks everything, and describes the transfer but for its parts. */
+static zro_status describe(const zro_group *g, const row *r, const arguments *a, zro__xfer *x)
+{
+    size_t total, in_count, out_count;
+    zro_status st = check_types(r, a);
+
+    if (st == ZRO_OK)
+        st = check_root(g, r, a);
+    if (st == ZRO_OK)
+        st = add_up(g, r, a, &total);
+    if (st != ZRO_OK)
+        return st;
+    in_count = count_of(g, a, r->in, total);
+    out_count = count_of(g, a, r->out, total);
+    if (a->in == NULL && in_count > 0)
+        return zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL for %zu elements", r->name, a->out == NULL ? "data" : "in", in_count);
+    if (a->out == NULL && out_count > 0)
+        return zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL for %zu elements", r->name, a->in == NULL ? "data" : "out",
+                         out_count);
+    *x = (zro__xfer){ .call = r->call,
+                      .root = a->root,
+                      .count = total,
+                      .tag = a->uneven ? zro__hash(ZRO__HASH_START, a->counts, (size_t)g->board.size * sizeof *a->counts) : 0,
+                      .reduces = r->reduces,
+                      .op = a->op,
+                      .in_type = a->dtype,
+                      .out_type = a->dtype,
+                      .in = in_count > 0 ? a->in : NULL,
+                      .out = out_count > 0 ? a->out : NULL,
+                      .in_bytes = in_count * zro_dtype_bytes(a->dtype),
+                      .out_bytes = out_count * zro_dtype_bytes(a->dtype),
+                      .to = r->to != 0 ? r->to : a->root };
+    return check_apart(g, r, a, x);
+}
+
+/* ---- the transfer ---- */
+
+static void set_parts(zro_group *g, const row *r, const arguments *a, zro__xfer *x)
 {
     zro__part *parts = g->scratch.parts;
-    size_t at = 0, size = zro_dtype_bytes(x->in_type);
+    size_t at = 0, size = zro_dtype_bytes(a->dtype);
 
-    for (int r = 0; r < g->board.size; r++) {
-        size_t n = counts != NULL ? counts[r] : count;
+    x->parts = parts;
+    x->n_parts = r->cut == NO_PARTS ? 0 : r->cut == ROOT ? 1 : (size_t)g->board.size;
+    x->spread = r->cut == ROOT;
+    if (r->cut == ROOT)
+        parts[0] = (zro__part){ 0, 0, a->count, a->root, a->root };
+    for (int i = 0; i < g->board.size && r->cut == PIECES; i++) {
+        size_t n = piece(a, i);
 
-        parts[r] = (zro__part){ in_step ? at : 0, out_step ? at : 0, n, r, r };
+        parts[i] = (zro__part){ r->in == OWN_PIECE ? 0 : at, r->out == OWN_PIECE ? 0 : at, n, i, i };
         at += n * size;
     }
-    x->parts = parts;
-    x->n_parts = (size_t)g->board.size;
+    for (int i = 0; i < g->board.size && r->cut == EVENLY; i++) {
+        size_t first, n;
+
+        zro__cut_even(a->count, g->board.size, i, &first, &n);
+        parts[i] = (zro__part){ first * size, first * size, n, i, i };
+    }
 }
 
-static zro__xfer describe(zro__call call, size_t count, zro_dtype dtype, int root)
+/* Inside the lane. */
+static zro_status issue(zro_group *g, zro__call call, const arguments *a)
 {
-    return (zro__xfer){ .call = call, .root = root, .count = count, .in_type = dtype, .out_type = dtype, .to = root };
+    zro__xfer x;
+    zro_status st = describe(g, row_of(call), a, &x);
+
+    if (st != ZRO_OK)
+        return st;
+    set_parts(g, row_of(call), a, &x);
+    return zro__xfer_run(g, &x);
 }
+
+static zro_status run(zro_group *g, zro__call call, arguments a)
+{
+    zro_status st = zro__enter(g);
+
+    return st != ZRO_OK ? st : zro__leave(g, issue(g, call, &a));
+}
+
+/* ---- the calls ---- */
 
 zro_status zro_barrier(zro_group *g)
 {
-    zro__xfer x = describe(ZRO__CALL_BARRIER, 0, ZRO_U8, -1);
-    zro_status st = zro__enter(g);
-
-    return st != ZRO_OK ? st : zro__leave(g, zro__xfer_run(g, &x));
+    return run(g, ZRO__CALL_BARRIER, (arguments){ .dtype = ZRO_U8, .root = -1 });
 }
 
 zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op)
 {
-    const char *name = "all_reduce";
-    zro__xfer x = describe(ZRO__CALL_ALL_REDUCE, count, dtype, -1);
-    zro_status st = check_types(name, dtype, 1, op);
-
-    if (st == ZRO_OK)
-        st = check_array(name, in == out ? "data" : "in", in, count, dtype);
-    if (st == ZRO_OK)
-        st = check_array(name, "out", out, count, dtype);
-    x.in_bytes = x.out_bytes = count * zro_dtype_bytes(dtype);
-    if (st == ZRO_OK)
-        st = check_apart(name, in, x.in_bytes, out, x.out_bytes, in == out);
-    if (st == ZRO_OK)
-        st = zro__enter(g);
-    if (st != ZRO_OK)
-        return st;
-    x.reduces = 1;
-    x.op = op;
-    x.in = in;
-    x.out = out;
-    x.to = ZRO__TO_ALL;
-    x.parts = g->scratch.parts;
-    x.n_parts = (size_t)g->board.size;
-    for (int r = 0; r < g->board.size; r++) {
-        zro__part *part = &g->scratch.parts[r];
-        size_t first;
-
-        zro__cut_even(count, g->board.size, r, &first, &part->count);
-        part->in_at = part->out_at = first * zro_dtype_bytes(dtype);
-        part->owner = part->source = r;
-    }
-    return zro__leave(g, zro__xfer_run(g, &x));
+    return run(g, ZRO__CALL_ALL_REDUCE,
+               (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = -1 });
 }
 
 zro_status zro_all_reduce(zro_group *g, void *data, size_t count, zro_dtype dtype, zro_op op)
@@ -161,141 +250,72 @@ zro_status zro_all_reduce(zro_group *g, void *data, size_t count, zro_dtype dtyp
 
 zro_status zro_reduce(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op, int root)
 {
-    const char *name = "reduce";
-    zro__xfer x = describe(ZRO__CALL_REDUCE, count, dtype, root);
-    zro__part part = { 0, 0, count, root, root };
-    zro_status st = check_types(name, dtype, 1, op);
-
-    if (st == ZRO_OK)
-        st = zro__check_group(g);
-    if (st == ZRO_OK)
-        st = check_root(g, name, root);
-    if (st == ZRO_OK)
-        st = check_array(name, "in", in, count, dtype);
-    if (st == ZRO_OK && g->board.rank == root)
-        st = check_array(name, "out", out, count, dtype);
-    x.in_bytes = count * zro_dtype_bytes(dtype);
-    if (st == ZRO_OK && g->board.rank == root)
-        st = check_apart(name, in, x.in_bytes, out, x.in_bytes, in == out);
-    if (st == ZRO_OK)
-        st = zro__enter(g);
-    if (st != ZRO_OK)
-        return st;
-    x.reduces = 1;
-    x.op = op;
-    x.in = in;
-    x.out = g->board.rank == root ? out : NULL;
-    x.out_bytes = g->board.rank == root ? x.in_bytes : 0;
-    x.spread = 1;
-    x.parts = &part;
-    x.n_parts = 1;
-    return zro__leave(g, zro__xfer_run(g, &x));
-}
-
-static zro_status reduce_scatter(zro_group *g, const void *in, void *out, const size_t *counts, size_t count, size_t total,
-                                 uint64_t tag, zro_dtype dtype, zro_op op)
-{
-    const char *name = "reduce_scatter";
-    zro__xfer x = describe(ZRO__CALL_REDUCE_SCATTER, total, dtype, -1);
-    size_t mine = counts != NULL ? counts[g->board.rank] : count;
-    zro_status st = check_types(name, dtype, 1, op);
-
-    if (st == ZRO_OK)
-        st = check_array(name, "in", in, total, dtype);
-    if (st == ZRO_OK)
-        st = check_array(name, "out", out, mine, dtype);
-    x.in_bytes = total * zro_dtype_bytes(dtype);
-    x.out_bytes = mine * zro_dtype_bytes(dtype);
-    if (st == ZRO_OK)
-        st = check_apart(name, in, x.in_bytes, out, x.out_bytes, out == own_place(g, in, counts, count, dtype));
-    if (st == ZRO_OK)
-        st = zro__enter(g);
-    if (st != ZRO_OK)
-        return st;
-    x.reduces = 1;
-    x.op = op;
-    x.tag = tag;
-    x.in = in;
-    x.out = out;
-    x.to = ZRO__TO_OWNER;
-    set_pieces(g, &x, counts, count, 1, 0);
-    return zro__leave(g, zro__xfer_run(g, &x));
+    return run(g, ZRO__CALL_REDUCE,
+               (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = root });
 }
 
 zro_status zro_reduce_scatter(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op)
 {
-    size_t total;
-    zro_status st = zro__check_group(g);
-
-    if (st != ZRO_OK)
-        return st;
-    if (!zro__size_mul(count, (size_t)g->board.size, &total))
-        return zro__fail(ZRO_ERR_INVALID, "reduce_scatter: %zu elements for each of %d ranks", count, g->board.size);
-    return reduce_scatter(g, in, out, NULL, count, total, 0, dtype, op);
+    return run(g, ZRO__CALL_REDUCE_SCATTER,
+               (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = -1 });
 }
 
 zro_status zro_reduce_scatter_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype, zro_op op)
 {
-    size_t total;
-    uint64_t hash;
-    zro_status st = zro__check_group(g);
-
-    if (st == ZRO_OK)
-        st = add_counts(g, "reduce_scatter_v", counts, &total, &hash);
-    return st != ZRO_OK ? st : reduce_scatter(g, in, out, counts, 0, total, hash, dtype, op);
-}
-
-/* Inside the lane. */
-static zro_status broadcast(zro_group *g, zro__call call, void *data, size_t count, zro_dtype dtype, int root)
-{
-    zro__xfer x = describe(call, count, dtype, root);
-    zro__part part = { 0, 0, count, root, root };
-
-    x.in = g->board.rank == root ? data : NULL;
-    x.out = data;
-    x.out_bytes = count * zro_dtype_bytes(dtype);
-    x.in_bytes = g->board.rank == root ? x.out_bytes : 0;
-    x.to = ZRO__TO_ALL;
-    x.spread = 1;
-    x.parts = &part;
-    x.n_parts = 1;
-    return zro__xfer_run(g, &x);
+    return run(g, ZRO__CALL_REDUCE_SCATTER,
+               (arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .op = op, .root = -1 });
 }
 
 zro_status zro_broadcast(zro_group *g, void *data, size_t count, zro_dtype dtype, int root)
 {
-    const char *name = "broadcast";
-    zro_status st = check_types(name, dtype, 0, ZRO_SUM);
-
-    if (st == ZRO_OK)
-        st = zro__check_group(g);
-    if (st == ZRO_OK)
-        st = check_root(g, name, root);
-    if (st == ZRO_OK)
-        st = check_array(name, "data", data, count, dtype);
-    if (st == ZRO_OK)
-        st = zro__enter(g);
-    return st != ZRO_OK ? st : zro__leave(g, broadcast(g, ZRO__CALL_BROADCAST, data, count, dtype, root));
+    return run(g, ZRO__CALL_BROADCAST, (arguments){ .in = data, .out = data, .count = count, .dtype = dtype, .root = root });
 }
+
+zro_status zro_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, int root)
+{
+    return run(g, ZRO__CALL_GATHER, (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = root });
+}
+
+zro_status zro_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype, int root)
+{
+    return run(g, ZRO__CALL_GATHER,
+               (arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = root });
+}
+
+zro_status zro_all_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype)
+{
+    return run(g, ZRO__CALL_ALL_GATHER, (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = -1 });
+}
+
+zro_status zro_all_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype)
+{
+    return run(g, ZRO__CALL_ALL_GATHER,
+               (arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = -1 });
+}
+
+/* ---- bytes ---- */
 
 /* Inside the lane: first the length, then a vote that all have memory for it, then the bytes. */
 static zro_status broadcast_bytes(zro_group *g, const void *in, size_t bytes, int root, void **out, size_t *out_bytes)
 {
-    const char *name = "broadcast_bytes";
+    zro__call call = ZRO__CALL_BROADCAST_BYTES;
     uint64_t length = bytes;
     char *copy;
-    zro_status st = broadcast(g, ZRO__CALL_BROADCAST_BYTES, &length, 1, ZRO_I64, root);
+    zro_status st = ZRO_OK;
 
+    if (root == g->board.rank && in == NULL && bytes > 0)
+        return zro__fail(ZRO_ERR_INVALID, "broadcast_bytes: in is NULL for %zu bytes", bytes);
+    st = issue(g, call, &(arguments){ .in = &length, .out = &length, .count = 1, .dtype = ZRO_I64, .root = root });
     if (st != ZRO_OK)
         return st;
     copy = zro__alloc(NULL, ZRO__KIND_BUFFER, length < SIZE_MAX ? (size_t)length + 1 : SIZE_MAX);
     if (copy == NULL)
-        st = zro__fail(ZRO_ERR_MEMORY, "%s: out of memory: %" PRIu64 " bytes", name, length);
-    st = zro__vote(&g->board, ZRO__CALL_BROADCAST_BYTES, st);
+        st = zro__fail(ZRO_ERR_MEMORY, "broadcast_bytes: out of memory: %" PRIu64 " bytes", length);
+    st = zro__vote(&g->board, call, st);
     if (st == ZRO_OK) {
         if (g->board.rank == root && length > 0)
             memcpy(copy, in, length);
-        st = broadcast(g, ZRO__CALL_BROADCAST_BYTES, copy, (size_t)length, ZRO_U8, root);
+        st = issue(g, call, &(arguments){ .in = copy, .out = copy, .count = (size_t)length, .dtype = ZRO_U8, .root = root });
     }
     if (st != ZRO_OK) {
         zro__free(copy);
@@ -308,107 +328,17 @@ static zro_status broadcast_bytes(zro_group *g, const void *in, size_t bytes, in
 
 zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int root, void **out, size_t *out_bytes)
 {
-    const char *name = "broadcast_bytes";
     zro_status st;
 
     if (out == NULL || out_bytes == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "%s: out is NULL", name);
+        return zro__fail(ZRO_ERR_INVALID, "broadcast_bytes: out is NULL");
     *out = NULL;
     *out_bytes = 0;
-    st = zro__check_group(g);
-    if (st == ZRO_OK)
-        st = check_root(g, name, root);
-    if (st == ZRO_OK && g->board.rank == root)
-        st = check_array(name, "in", in, bytes, ZRO_U8);
-    if (st == ZRO_OK)
-        st = zro__enter(g);
+    st = zro__enter(g);
     return st != ZRO_OK ? st : zro__leave(g, broadcast_bytes(g, in, bytes, root, out, out_bytes));
 }
 
 void zro_bytes_free(void *bytes)
 {
     zro__free(bytes);
-}
-
-/* root < 0: to all. */
-static zro_status gather(zro_group *g, const char *name, const void *in, void *out, const size_t *counts, size_t count,
-                         size_t total, uint64_t tag, zro_dtype dtype, int root)
-{
-    zro__xfer x = describe(root < 0 ? ZRO__CALL_ALL_GATHER : ZRO__CALL_GATHER, total, dtype, root);
-    size_t mine = counts != NULL ? counts[g->board.rank] : count;
-    int gets = root < 0 || root == g->board.rank;
-    zro_status st = check_types(name, dtype, 0, ZRO_SUM);
-
-    if (st == ZRO_OK)
-        st = check_array(name, "in", in, mine, dtype);
-    if (st == ZRO_OK)
-        st = check_size(name, total, dtype); /* on all ranks alike */
-    if (st == ZRO_OK && gets)
-        st = check_array(name, "out", out, total, dtype);
-    x.in_bytes = mine * zro_dtype_bytes(dtype);
-    x.out_bytes = gets ? total * zro_dtype_bytes(dtype) : 0;
-    if (st == ZRO_OK && gets)
-        st = check_apart(name, in, x.in_bytes, out, x.out_bytes, in == own_place(g, out, counts, count, dtype));
-    if (st == ZRO_OK)
-        st = zro__enter(g);
-    if (st != ZRO_OK)
-        return st;
-    x.tag = tag;
-    x.in = in;
-    x.out = gets ? out : NULL;
-    x.to = root < 0 ? ZRO__TO_ALL : root;
-    set_pieces(g, &x, counts, count, 0, 1);
-    return zro__leave(g, zro__xfer_run(g, &x));
-}
-
-static zro_status gather_even(zro_group *g, const char *name, const void *in, void *out, size_t count, zro_dtype dtype,
-                              int root)
-{
-    size_t total;
-
-    if (!zro__size_mul(count, (size_t)g->board.size, &total))
-        return zro__fail(ZRO_ERR_INVALID, "%s: %zu elements from each of %d ranks", name, count, g->board.size);
-    return gather(g, name, in, out, NULL, count, total, 0, dtype, root);
-}
-
-static zro_status gather_uneven(zro_group *g, const char *name, const void *in, void *out, const size_t *counts,
-                                zro_dtype dtype, int root)
-{
-    size_t total;
-    uint64_t hash;
-    zro_status st = add_counts(g, name, counts, &total, &hash);
-
-    return st != ZRO_OK ? st : gather(g, name, in, out, counts, 0, total, hash, dtype, root);
-}
-
-zro_status zro_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, int root)
-{
-    zro_status st = zro__check_group(g);
-
-    if (st == ZRO_OK)
-        st = check_root(g, "gather", root);
-    return st != ZRO_OK ? st : gather_even(g, "gather", in, out, count, dtype, root);
-}
-
-zro_status zro_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype, int root)
-{
-    zro_status st = zro__check_group(g);
-
-    if (st == ZRO_OK)
-        st = check_root(g, "gather_v", root);
-    return st != ZRO_OK ? st : gather_uneven(g, "gather_v", in, out, counts, dtype, root);
-}
-
-zro_status zro_all_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype)
-{
-    zro_status st = zro__check_group(g);
-
-    return st != ZRO_OK ? st : gather_even(g, "all_gather", in, out, count, dtype, -1);
-}
-
-zro_status zro_all_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype)
-{
-    zro_status st = zro__check_group(g);
-
-    return st != ZRO_OK ? st : gather_uneven(g, "all_gather_v", in, out, counts, dtype, -1);
 }
