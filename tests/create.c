@@ -63,6 +63,24 @@ static void destroyed_in_a_call(zt_rank *t)
     zro_group_destroy(g);
 }
 
+static void end_thread(void *rank)
+{
+    zt_die(rank);
+}
+
+/* A thread rank that ends in the middle of a call is lost, and takes nothing with it. */
+static void dies_in_a_call(zt_rank *t)
+{
+    zro__point_plan plan = { .name = "slot.header", .action = ZRO__POINT_KILL, .nth = 1, .kill_rank = end_thread, .user = t };
+
+    zt_expect_lost(t, 1);
+    CHECK_OK(zro_barrier(t->group));
+    if (t->rank == 1)
+        zro__point_plan_set(&plan);
+    CHECK_STATUS(zro_barrier(t->group), ZRO_ERR_LOST);
+    CHECK_TEXT("rank 1");
+}
+
 /* What a rank says about cells in its ticket is what it must say in the create. */
 static void other_cells(zt_rank *t)
 {
@@ -182,6 +200,7 @@ const zt_case cases_create[] = {
       .worlds = ZT_WORLD(2),
       .backends = ZT_BOTH,
       .flags = ZT_KILLS },
+    { .name = "dies_in_a_call", .run = dies_in_a_call, .worlds = ZT_WORLD(2), .backends = ZT_BOTH, .flags = ZT_KILLS },
     { .name = "other_cells", .run = other_cells, .worlds = ZT_WORLD(2) | ZT_WORLD(3), .backends = ZT_BOTH },
     { .name = "failures_leave_nothing",
       .run = failures_leave_nothing,

@@ -299,6 +299,8 @@ void zro_group_destroy(zro_group *g)
 void zro__group_die(zro_group *g)
 {
     zro__life_mark_dead(g->seat->life);
+    /* The thread may have ended inside a call, which nobody will leave any more. */
+    atomic_store_explicit(&g->calls, 0, memory_order_relaxed);
     zro_group_destroy(g);
 }
 

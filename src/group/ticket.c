@@ -313,6 +313,8 @@ zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
             break;
         }
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (peer < 0 && errno != EINTR && errno != ECONNABORTED)
+            st = zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: passing memory to a rank");
         if (peer < 0)
             continue;
         if (is_own_user(peer) && wait_readable(peer, start, timeout_ms) && recv(peer, nonce, sizeof nonce, 0) == sizeof nonce
