@@ -145,9 +145,35 @@ static void stop_points(zt_rank *t)
 
 /* ---- stopped and continued ---- */
 
+/* How often the process has gone to sleep of its own accord; -1 if it is gone. */
+static long sleeps_of(pid_t pid)
+{
+    char path[64], line[128];
+    long n = -1;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        sscanf(line, "voluntary_ctxt_switches: %ld", &n);
+    if (file != NULL)
+        fclose(file);
+    return n;
+}
+
+/* Until the rank, continued, has looked at its deadline again and gone back to sleep: only then has it let the pause pass.
+ * One that gives up ends, and sleeps no more. */
+static void await_more_sleep(pid_t pid, long before)
+{
+    for (long n = before; n >= 0 && n < before + 3; n = sleeps_of(pid))
+        pause_ms(1);
+}
+
 /* Stops the ranks of `mask` when all are where they should be, for longer than their deadline, and lets the late one go. */
 static _Noreturn void stopper(zt_rank *t, int size, unsigned mask, long ms)
 {
+    long before[ZT_MAX_RANKS] = { 0 };
+
     for (int r = 0; r < size; r++)
         zt_await(t, &t->shared->flag[r], 1);
     for (int r = 0; r < size; r++)
@@ -155,7 +181,12 @@ static _Noreturn void stopper(zt_rank *t, int size, unsigned mask, long ms)
             kill(pid_of(t, r), SIGSTOP);
     pause_ms(ms);
     for (int r = 0; r < size; r++)
+        before[r] = sleeps_of(pid_of(t, r));
+    for (int r = 0; r < size; r++)
         kill(pid_of(t, r), SIGCONT);
+    for (int r = 0; r < size; r++)
+        if ((mask >> r & 1) != 0 && r != 1)
+            await_more_sleep(pid_of(t, r), before[r]);
     atomic_store(&t->shared->flag[size], 1);
     _exit(0);
 }
