@@ -1,6 +1,6 @@
 /* zro: the zero redundancy optimizer in C.
  *
- * One header, in tiers: status | types | settings | groups | starting ranks | collective calls | submitted work |
+ * One header, in tiers: status | types | settings | links | groups | starting ranks | collective calls | submitted work |
  * group memory | statistics.
  *
  * Words.  A rank is one process or thread that takes part; a group is a set of ranks that talk to each other.  "Collective"
@@ -52,6 +52,10 @@ typedef enum zro_status {
 
 /* The text of the calling thread's last failure, "" if there was none; valid until that thread's next failing call. */
 ZRO_API const char *zro_last_error(void);
+
+/* Sets that text, cut to 1023 bytes, and returns `status`: for functions that zro calls and whose failure it hands on
+ * (zro_work_fn), and for libraries that stand on it. */
+ZRO_API zro_status zro_error_set(zro_status status, const char *text);
 
 /* "OK", "INVALID", ... and one sentence; for unknown numbers "UNKNOWN". */
 ZRO_API const char *zro_status_name(zro_status status);
@@ -119,6 +123,60 @@ typedef struct zro_settings {
 #define ZRO_SETTINGS_INIT { 1, ZRO_KERNELS_AUTO, ZRO_ON, ZRO_LOG_WARN, NULL, NULL, { 0, 0, 0, 0 } }
 /* clang-format on */
 
+/* ---- links ---- */
+
+/* A program's own transport between ranks that share no memory; libzro_mpi is one.  It carries messages between ranks of the
+ * first group on numbered channels: those of one sender, receiver and channel arrive in order, each whole, and each is taken by
+ * the receive that was posted first; channels do not wait for each other, so a message may arrive long before its receive is
+ * posted and must not hold up what comes behind it on another channel.
+ *
+ * None of the functions waits.  The library calls them one at a time, under a lock of its own, from any thread; they must not
+ * call zro.  A request is the library's memory and stays where it is while it is OPEN, and so do its bytes. */
+typedef enum zro_link_state { ZRO_LINK_OPEN = 0, ZRO_LINK_DONE = 1, ZRO_LINK_FAILED = 2 } zro_link_state;
+
+typedef struct zro_link_request {
+    zro_link_state state; /* set by the link: in send or recv, and later only in poll and cancel */
+    uint32_t reserved;
+    size_t bytes;     /* a receive that is DONE: the length of the message */
+    const char *text; /* FAILED: why, or NULL */
+    void *own[2];     /* the link's, from send or recv until it is no more OPEN */
+} zro_link_request;
+
+typedef struct zro_link {
+    size_t struct_size;    /* set by the initializer */
+    void *self;            /* handed to every function */
+    size_t message_bytes;  /* the longest message, 64 KiB to 4 MiB */
+    uint64_t channels;     /* channel numbers are below this */
+    zro_switch one_thread; /* ON: only the thread that creates the group may use it, so nothing can be submitted */
+
+    /* Begins to send bytes to a rank.  held = ON: not DONE before the peer has posted the receive, lest a fast sender fill a
+     * slow receiver's memory; a link that cannot know may be DONE earlier. */
+    void (*send)(void *self, int peer, uint64_t channel, const void *data, size_t bytes, zro_switch held,
+                 zro_link_request *request);
+
+    /* Posts a receive of a message of at most `bytes`. */
+    void (*recv)(void *self, int peer, uint64_t channel, void *data, size_t bytes, zro_link_request *request);
+
+    /* Makes progress with everything that is open. */
+    void (*poll)(void *self);
+
+    /* Gives up a request.  It may stay OPEN if its bytes are still being used; then the library polls on, or leaves it. */
+    void (*cancel)(void *self, zro_link_request *request);
+
+    /* A number that this process has not given out before and no other rank of the first group ever gives out; 4 channels
+     * from 4 times the number on are one group's. */
+    uint64_t (*number)(void *self);
+
+    /* The last group has gone; called once for each create that was given the link, whether it succeeded or not. */
+    void (*close)(void *self);
+} zro_link;
+
+/* clang-format off */
+#define ZRO_LINK_INIT { sizeof(zro_link), NULL, 262144, 0, ZRO_OFF, NULL, NULL, NULL, NULL, NULL, NULL }
+/* clang-format on */
+
+ZRO_API void zro_link_init(zro_link *link);
+
 /* ---- groups ---- */
 
 typedef struct zro_group zro_group;
@@ -131,26 +189,30 @@ typedef struct zro_group_config {
     uint64_t timeout_ms;  /* how long a call waits for its peers, > 0 */
     const int32_t *cells; /* one number a rank, equal on all ranks: ranks of one number are added first; NULL: the machine */
     int64_t machine;      /* ranks of different machines share no memory; AUTO: computed */
+    const zro_link *link; /* for tickets: between ranks that share no memory; on all ranks or on none; the table is copied */
 } zro_group_config;
 
 /* clang-format off */
-#define ZRO_GROUP_CONFIG_INIT { sizeof(zro_group_config), ZRO_SETTINGS_INIT, 600000, NULL, ZRO_MACHINE_AUTO }
+#define ZRO_GROUP_CONFIG_INIT { sizeof(zro_group_config), ZRO_SETTINGS_INIT, 600000, NULL, ZRO_MACHINE_AUTO, NULL }
 /* clang-format on */
 
 ZRO_API void zro_group_config_init(zro_group_config *config);
 
-/* Makes the group that the environment describes: the ranks of `zro run`, or, started by hand, a group of one.
+/* Makes the group that the environment describes: the ranks of `zro run`; those of an MPI launcher, in a program linked with
+ * libzro_mpi (zro_mpi.h); or, started by hand or with ZRO_SIZE=1, a group of one.
  *
  * Collective.  Where `config` (NULL: all) has its default, these are read: ZRO_THREADS, ZRO_KERNELS (auto, base, avx2,
  * avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug; without a callback lines go to standard error), ZRO_CELLS
  * (numbers with commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable is as good as none.
  *
  * INVALID      a variable is malformed; the text names it
- * UNSUPPORTED  started by an MPI launcher with more than one task, in a program that is not linked with zro's MPI library */
+ * UNSUPPORTED  started by an MPI launcher with more than one task, in a program that is not linked with libzro_mpi, or with that
+ *              of another MPI */
 ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_group **out);
 
-/* A group of any processes or threads of one machine, whoever started them, in two steps: each rank writes a ticket, the
- * program brings the tickets of all ranks to all ranks by any means, and each rank creates.
+/* A group of any processes or threads, whoever started them, in two steps: each rank writes a ticket, the program brings the
+ * tickets of all ranks to all ranks by any means, and each rank creates.  Ranks of one machine share memory; others need
+ * config.link, the same in both steps.
  *
  * zro_group_ticket: local; it holds a file descriptor until the create, so each ticket must be used, once, in the process
  * that wrote it, or dropped there.  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
@@ -160,7 +222,7 @@ ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_gro
  * first of them holds: drop none of their tickets while others use theirs.
  *
  * INVALID      not tickets, or not these ranks'
- * UNSUPPORTED  the ranks cannot share memory (other machines, users, or namespaces); the same text on all ranks
+ * UNSUPPORTED  the ranks cannot share memory (other machines, users, or namespaces) and have no link; the same text on all ranks
  * MISMATCH     the ranks passed different sizes or cells */
 #define ZRO_TICKET_BYTES 256
 ZRO_MUST zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, void *ticket);
@@ -189,6 +251,10 @@ ZRO_API int zro_group_label(const zro_group *group, int rank);
 
 /* OK while the group is whole, otherwise the verdict that broke it, with its text.  Local. */
 ZRO_MUST zro_status zro_group_status(const zro_group *group);
+
+/* Whether any rank wants to stop: *any is 1 on all ranks if `mine` is not 0 on one.  Collective.  The library sets no signal
+ * handlers; a program passes the flag that its own has set. */
+ZRO_MUST zro_status zro_group_stop_requested(zro_group *group, int mine, int *any);
 
 /* ---- starting ranks ---- */
 
@@ -284,7 +350,7 @@ typedef struct zro_stats {
     size_t struct_size;     /* set by the initializer; the library fills what fits */
     uint64_t operations;    /* collective operations begun, those inside other calls included */
     uint64_t direct_bytes;  /* of peers' memory read or written in place */
-    uint64_t link_bytes;    /* sent to peers by link */
+    uint64_t link_bytes;    /* sent to peers by link, headers included */
     uint64_t link_messages; /* sent to peers by link */
     uint64_t waits;         /* that did not end at the first look */
     uint64_t sleeps;        /* of those waits, in the kernel */

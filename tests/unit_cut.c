@@ -128,7 +128,7 @@ static void links_have_room(void **unused)
         size_t chunk = zro__local_chunk(size);
 
         assert_true(chunk % 4096 == 0 && chunk / sizeof(double) >= ZRO__BLOCK);
-        assert_true(zro__local_bytes(size) / (size_t)size / (size_t)(size - 1) >= chunk * ZRO__LINK_DEPTH);
+        assert_true(zro__local_bytes(size, chunk) / (size_t)size / (size_t)(size - 1) >= chunk * ZRO__LINK_DEPTH);
     }
 }
 

@@ -285,12 +285,13 @@ static size_t direct(const job *j, size_t at)
 
 static NOINLINE void reduce_all(job *j, int stream)
 {
+    enum { FEW_BYTES = 4096 };
     unsigned char out[ZRO__TILE * sizeof(double)] ALIGNED;
     size_t size = zro_dtype_bytes(j->r->dtype), at = 0, head = 0, m;
     tile_fn tile = tile_of[j->r->dtype];
 
-    /* The first tile is cut so that the others begin at a line of the first destination. */
-    if (j->n_dst > 0 && to_line(j->dst[0]) % size == 0)
+    /* The first tile is cut so that the others begin at a line of the first destination, if there are enough to gain by it. */
+    if (j->n_dst > 0 && (stream || j->count * size > FEW_BYTES) && to_line(j->dst[0]) % size == 0)
         head = least(to_line(j->dst[0]) / size, j->count);
     if (stream)
         j->streamed = find_aligned(j->dst, j->n_dst, head * size) & ~j->in_place;

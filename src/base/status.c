@@ -65,6 +65,11 @@ zro_status zro__fail(zro_status code, const char *format, ...)
     return code;
 }
 
+zro_status zro_error_set(zro_status status, const char *text)
+{
+    return zro__fail(status, "%s", text == NULL ? zro_status_text(status) : text);
+}
+
 zro_status zro__fail_errno(zro_status code, int errno_value, const char *format, ...)
 {
     char reason[128];

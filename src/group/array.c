@@ -1,7 +1,7 @@
 /* Group memory: arrays that ranks of one machine can reach.
  *
- * An array is a region of the world's memory: one line with the number of ranks that have freed it, then one piece for each
- * rank (EACH) or for each machine (ONCE).  Pieces begin at different places in a page and in different pages of 64 KiB, so that
+ * An array is a region of the memory of each set of near ranks: one line with the number of ranks that have freed it, then one
+ * piece for each of them (EACH) or for each machine (ONCE).  Pieces begin at different places in a page and in different pages of 64 KiB, so that
  * loops over the same element of all of them do not meet in the same lines of a cache: pieces exactly 256 MiB apart make a
  * plain loop three times slower on some processors.  Every rank of a machine maps the whole region and populates what it
  * writes, in parallel with the others; then, after a vote that all have their pages, what it reads. */
@@ -25,7 +25,7 @@ struct zro_memory {
     size_t total;  /* of the region */
     size_t stride; /* from piece to piece */
     size_t share;  /* counted for this rank */
-    int rank, size;
+    int rank, size, n_near;
     int *piece; /* by rank: its piece, -1 on another machine */
     zro__arena arena;
 };
@@ -50,7 +50,7 @@ static int number_pieces(const zro_group *g, zro_memory_kind kind, int *piece)
 
         for (int q = 0; kind == ZRO_MEMORY_ONCE && q < r && same < 0; q++)
             same = g->machine[q] == g->machine[r] ? piece[q] : -1;
-        piece[r] = same >= 0 ? same : n++;
+        piece[r] = same >= 0 ? same : zro__is_near(&g->board, r) ? n++ : -1;
     }
     for (int r = 0; r < g->board.size; r++)
         if (g->machine[r] != g->machine[g->board.rank])
@@ -100,6 +100,7 @@ static zro_status make_handle(zro_group *g, zro_memory_kind kind, size_t bytes, 
     m->bytes = bytes;
     m->rank = g->board.rank;
     m->size = g->board.size;
+    m->n_near = g->layout.n_near;
     zro__arena_plan(&m->arena, (size_t)m->size, sizeof *m->piece);
     st = zro__arena_init(&m->arena, &g->seat->account, "a handle of group memory");
     if (st != ZRO_OK)
@@ -134,6 +135,7 @@ static zro_status populate_others(zro_memory *m)
 /* Inside the lane. */
 static zro_status alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zro_memory **out)
 {
+    int is_first = g->board.rank == zro__first_near(&g->board);
     char text[64];
     uint64_t offset = 0;
     zro_memory *m = NULL;
@@ -141,13 +143,14 @@ static zro_status alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zro_me
 
     /* Ranks may be in different control groups: each looks at its own share, the first at all of it. */
     if (st == ZRO_OK)
-        st = zro__check_room(kind == ZRO_MEMORY_EACH ? bytes : bytes / (size_t)m->size, 0, "this rank's share of group memory");
-    if (st == ZRO_OK && g->board.rank == 0)
+        st = zro__check_room(kind == ZRO_MEMORY_EACH ? bytes : bytes / (size_t)m->n_near, 0,
+                             "this rank's share of group memory");
+    if (st == ZRO_OK && is_first)
         st = zro__region_take(g->seat->view, m->total, 0, "group memory for all ranks", &offset);
     snprintf(text, sizeof text, "%s %zu bytes", kind == ZRO_MEMORY_EACH ? "each" : "once", bytes);
     st = zro__agree(&g->board, ZRO__CALL_MEMORY, "the arguments of memory_alloc", text, &offset, st);
     if (st != ZRO_OK) {
-        if (g->board.rank == 0 && offset != 0)
+        if (is_first && offset != 0)
             zro__region_punch(g->seat->view, offset, m->total);
         free_handle(m);
         return st;
@@ -159,7 +162,7 @@ static zro_status alloc(zro_group *g, zro_memory_kind kind, size_t bytes, zro_me
     if (st == ZRO_OK)
         st = zro__vote(&g->board, ZRO__CALL_MEMORY, populate_others(m));
     if (st != ZRO_OK) {
-        if (g->board.rank == 0)
+        if (is_first)
             zro__region_punch(g->seat->view, offset, m->total);
         free_handle(m);
         return st;
@@ -199,7 +202,7 @@ void zro_memory_free(zro_memory *m)
     (void)ZRO__POINT("memory.free");
     atomic_fetch_sub_explicit(&m->seat->shared_bytes, m->share, memory_order_relaxed);
     /* Sequentially consistent: who counts last comes after all others' accesses. */
-    if (atomic_fetch_add(&head_of(m)->freed, 1) + 1 == (uint32_t)m->size)
+    if (atomic_fetch_add(&head_of(m)->freed, 1) + 1 == (uint32_t)m->n_near)
         zro__region_punch(m->seat->view, m->map.offset, m->total);
     free_handle(m);
 }

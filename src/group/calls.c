@@ -42,6 +42,7 @@ static const row rows[] = {
     { ZRO__CALL_BROADCAST_BYTES, "broadcast_bytes", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
     { ZRO__CALL_GATHER, "gather", 0, OWN_PIECE, AT_ROOT, PIECES, 0 },
     { ZRO__CALL_ALL_GATHER, "all_gather", 0, OWN_PIECE, ALL_OF_IT, PIECES, ZRO__TO_ALL },
+    { ZRO__CALL_STOP_REQUESTED, "stop_requested", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
 };
 
 static const row *row_of(zro__call call)
@@ -223,24 +224,24 @@ static zro_status issue(zro_group *g, zro__call call, const arguments *a)
     return zro__xfer_run(g, &x);
 }
 
-static zro_status run(zro_group *g, zro__call call, arguments a)
+static zro_status run(zro_group *g, zro__call call, const arguments *a)
 {
     zro_status st = zro__enter(g);
 
-    return st != ZRO_OK ? st : zro__leave(g, issue(g, call, &a));
+    return st != ZRO_OK ? st : zro__leave(g, issue(g, call, a));
 }
 
 /* ---- the calls ---- */
 
 zro_status zro_barrier(zro_group *g)
 {
-    return run(g, ZRO__CALL_BARRIER, (arguments){ .dtype = ZRO_U8, .root = -1 });
+    return run(g, ZRO__CALL_BARRIER, &(arguments){ .dtype = ZRO_U8, .root = -1 });
 }
 
 zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op)
 {
     return run(g, ZRO__CALL_ALL_REDUCE,
-               (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = -1 });
+               &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = -1 });
 }
 
 zro_status zro_all_reduce(zro_group *g, void *data, size_t count, zro_dtype dtype, zro_op op)
@@ -251,46 +252,60 @@ zro_status zro_all_reduce(zro_group *g, void *data, size_t count, zro_dtype dtyp
 zro_status zro_reduce(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op, int root)
 {
     return run(g, ZRO__CALL_REDUCE,
-               (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = root });
+               &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = root });
 }
 
 zro_status zro_reduce_scatter(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op)
 {
     return run(g, ZRO__CALL_REDUCE_SCATTER,
-               (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = -1 });
+               &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .op = op, .root = -1 });
 }
 
 zro_status zro_reduce_scatter_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype, zro_op op)
 {
     return run(g, ZRO__CALL_REDUCE_SCATTER,
-               (arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .op = op, .root = -1 });
+               &(arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .op = op, .root = -1 });
 }
 
 zro_status zro_broadcast(zro_group *g, void *data, size_t count, zro_dtype dtype, int root)
 {
-    return run(g, ZRO__CALL_BROADCAST, (arguments){ .in = data, .out = data, .count = count, .dtype = dtype, .root = root });
+    return run(g, ZRO__CALL_BROADCAST, &(arguments){ .in = data, .out = data, .count = count, .dtype = dtype, .root = root });
 }
 
 zro_status zro_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, int root)
 {
-    return run(g, ZRO__CALL_GATHER, (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = root });
+    return run(g, ZRO__CALL_GATHER, &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = root });
 }
 
 zro_status zro_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype, int root)
 {
     return run(g, ZRO__CALL_GATHER,
-               (arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = root });
+               &(arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = root });
 }
 
 zro_status zro_all_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype)
 {
-    return run(g, ZRO__CALL_ALL_GATHER, (arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = -1 });
+    return run(g, ZRO__CALL_ALL_GATHER, &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = -1 });
 }
 
 zro_status zro_all_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype)
 {
     return run(g, ZRO__CALL_ALL_GATHER,
-               (arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = -1 });
+               &(arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = -1 });
+}
+
+zro_status zro_group_stop_requested(zro_group *g, int mine, int *any)
+{
+    uint8_t flag = mine != 0;
+    zro_status st;
+
+    if (any == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "stop_requested: any is NULL");
+    *any = 0;
+    st = run(g, ZRO__CALL_STOP_REQUESTED,
+             &(arguments){ .in = &flag, .out = &flag, .count = 1, .dtype = ZRO_U8, .op = ZRO_MAX, .root = -1 });
+    *any = st == ZRO_OK && flag != 0;
+    return st;
 }
 
 /* ---- bytes ---- */

@@ -6,11 +6,20 @@
 
 void zro__cut_even(size_t count, int n, int i, size_t *first, size_t *length)
 {
-    size_t blocks = count / ZRO__BLOCK + (count % ZRO__BLOCK != 0), share = blocks / (size_t)n, rest = blocks % (size_t)n;
-    /* The last ranges get the blocks that are left over: the last block may be short, and so they differ by one at most. */
-    size_t plain = (size_t)n - rest, at = (size_t)i;
-    size_t begin = share * at + (at > plain ? at - plain : 0), end = begin + share + (at >= plain);
+    size_t blocks, share, rest, plain, at = (size_t)i, begin, end;
 
+    if (count <= ZRO__BLOCK) { /* the same without divisions, which small calls would feel */
+        *first = 0;
+        *length = i == n - 1 ? count : 0;
+        return;
+    }
+    blocks = count / ZRO__BLOCK + (count % ZRO__BLOCK != 0);
+    share = blocks / (size_t)n;
+    rest = blocks % (size_t)n;
+    /* The last ranges get the blocks that are left over: the last block may be short, and so they differ by one at most. */
+    plain = (size_t)n - rest;
+    begin = share * at + (at > plain ? at - plain : 0);
+    end = begin + share + (at >= plain);
     /* begin * BLOCK could pass the largest size if count is near it. */
     *first = begin >= blocks ? count : begin * ZRO__BLOCK;
     *length = (end >= blocks ? count : end * ZRO__BLOCK) - *first;

@@ -1,6 +1,8 @@
 /* zro_group_create_env: the group that the environment describes.
  *
- * `zro run` sets ZRO_RANK, ZRO_SIZE and ZRO_MEET, the number of an inherited descriptor: a memfd with the meeting table.
+ * `zro run` sets ZRO_RANK, ZRO_SIZE and ZRO_MEET, the number of an inherited descriptor: a memfd with the meeting table.  Without
+ * ZRO_SIZE, an MPI launcher's variables, or a program that has initialised MPI itself, lead to libzro_mpi if the program is
+ * linked with it: its two functions are weak references here.  Under `zro run` MPI is not even asked.
  * Settings are read where the config has its default, so a program's own choice wins over the user's environment. */
 #define _GNU_SOURCE
 #include "group/env.h"
@@ -134,16 +136,19 @@ static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
 
 int zro__env_mpi_tasks(const char **name)
 {
-    static const char *const names[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE" };
+    static const char *const sizes[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS" };
+    int said = 0;
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = getenv(names[i]);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *text = getenv(sizes[i]);
 
-        *name = names[i];
+        *name = sizes[i];
         if (text != NULL && strtol(text, NULL, 10) > 1)
             return (int)strtol(text, NULL, 10);
+        said |= text != NULL;
     }
-    return 1;
+    *name = "PMIX_RANK";
+    return said || getenv(*name) == NULL;
 }
 
 /* ---- the ranks ---- */
@@ -205,39 +210,85 @@ static zro_status create_met(const zro_group_config *c, int rank, int size, int 
     return st;
 }
 
+/* Defined where libzro_mpi is part of the program (zro_mpi.h, which includes what this layer must not see). */
+ZRO_MUST zro_status zro_mpi_start(zro_switch launched, int *size) __attribute__((weak));
+ZRO_MUST zro_status zro_mpi_create_world(const zro_group_config *config, zro_status before, zro_group **out)
+    __attribute__((weak));
+
+/* How many ranks MPI has started; 0 where it has no part in this. */
+static zro_status ask_mpi(int *ranks)
+{
+    const char *name = NULL;
+    int tasks = zro__env_mpi_tasks(&name);
+    zro_status st;
+
+    *ranks = 0;
+    if (zro_mpi_start == NULL)
+        return tasks == 1 ? ZRO_OK
+                          : zro__fail(ZRO_ERR_UNSUPPORTED,
+                                      "started by an MPI launcher (%s = %s), but this program is not linked with zro's MPI "
+                                      "library (zro::mpi); use `zro run` on one machine, or set ZRO_SIZE=1 for groups of one",
+                                      name, getenv(name));
+    st = zro_mpi_start(tasks == 1 ? ZRO_OFF : ZRO_ON, ranks);
+    if (st == ZRO_OK && *ranks == 1 && tasks > 1)
+        return zro__fail(
+            ZRO_ERR_UNSUPPORTED,
+            "the launcher started %d tasks (%s), but MPI says that this is the only one: the program is linked with "
+            "another MPI than the launcher's; use that MPI's mpirun (srun: see --mpi), or set ZRO_SIZE=1 for groups "
+            "of one",
+            tasks, name);
+    return st;
+}
+
+/* What `zro run` tells; size is 0 if it was not there. */
+typedef struct run {
+    int64_t size, rank, meet;
+} run;
+
+static zro_status read_run(run *r)
+{
+    int size = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &r->size), found;
+
+    if (size < 0)
+        return ZRO_ERR_INVALID;
+    if (size == 0)
+        return read_integer("ZRO_RANK", 0, INT32_MAX, &r->rank) == 0
+                   ? ZRO_OK
+                   : zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; start the program with `zro run`");
+    found = read_integer("ZRO_RANK", 0, r->size - 1, &r->rank);
+    if (found > 0)
+        found = read_integer("ZRO_MEET", 0, INT32_MAX, &r->meet);
+    if (found == 0 && r->size > 1)
+        return zro__fail(ZRO_ERR_INVALID,
+                         "ZRO_SIZE = %d is set, but not ZRO_RANK and ZRO_MEET; start the program with `zro run`", (int)r->size);
+    return found < 0 ? ZRO_ERR_INVALID : ZRO_OK;
+}
+
 zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
 {
+    run r = { .size = 0, .rank = 0, .meet = -1 };
     zro_group_config c;
-    const char *mpi = NULL;
-    int64_t rank = 0, size = 1, fd = -1;
     int32_t *cells = NULL;
-    int started;
+    int ranks = 0;
     zro_status st;
 
     if (out == NULL)
         return zro__fail(ZRO_ERR_INVALID, "group_create_env: out is NULL");
     *out = NULL;
+    st = read_run(&r);
+    if (st == ZRO_OK && r.size == 0)
+        st = ask_mpi(&ranks);
+    if (st != ZRO_OK)
+        return st;
     st = zro__config_read(config, &c);
-    started = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &size);
-    if (started == 0 && read_integer("ZRO_RANK", 0, INT32_MAX, &rank) != 0)
-        return zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; start the program with `zro run`");
-    if (started > 0)
-        started = read_integer("ZRO_RANK", 0, size - 1, &rank);
-    if (started > 0)
-        started = read_integer("ZRO_MEET", 0, INT32_MAX, &fd);
-    if (started < 0)
-        return ZRO_ERR_INVALID;
-    if (started == 0 && size > 1)
-        return zro__fail(ZRO_ERR_INVALID,
-                         "ZRO_SIZE = %d is set, but not ZRO_RANK and ZRO_MEET; start the program with `zro run`", (int)size);
-    if (!started && zro__env_mpi_tasks(&mpi) > 1)
-        return zro__fail(ZRO_ERR_UNSUPPORTED,
-                         "started by an MPI launcher (%s = %d), but this program is not linked with zro's MPI "
-                         "library; use `zro run` on one machine",
-                         mpi, zro__env_mpi_tasks(&mpi));
     if (st == ZRO_OK)
-        st = read_config(&c, (int)size, &cells);
-    st = started ? create_met(&c, (int)rank, (int)size, (int)fd, st, out) : create_alone(&c, st, out);
+        st = read_config(&c, ranks > 1 ? ranks : r.size > 1 ? (int)r.size : 1, &cells);
+    if (ranks > 1)
+        st = zro_mpi_create_world(&c, st, out);
+    else if (r.meet >= 0)
+        st = create_met(&c, (int)r.rank, (int)r.size, (int)r.meet, st, out);
+    else
+        st = create_alone(&c, st, out);
     zro__free(cells);
     return st;
 }

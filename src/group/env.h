@@ -4,7 +4,7 @@
 
 #include "zro.h"
 
-/* How many tasks an MPI launcher says it started, 1 without one; *name is the variable that says so. */
+/* How many tasks an MPI launcher says it started: 1 without one, 0 if it does not say; *name is the variable that tells. */
 int zro__env_mpi_tasks(const char **name);
 
 #endif

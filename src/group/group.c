@@ -51,6 +51,12 @@ zro_status zro__config_read(const zro_group_config *config, zro_group_config *ou
     out->struct_size = sizeof *out;
     if (out->timeout_ms == 0)
         return zro__fail(ZRO_ERR_INVALID, "zro_group_config: timeout_ms = 0, must be positive");
+    if (out->link != NULL) {
+        zro_status st = zro__link_check(out->link);
+
+        if (st != ZRO_OK)
+            return st;
+    }
     if (out->machine < ZRO_MACHINE_AUTO)
         return zro__fail(ZRO_ERR_INVALID, "zro_group_config: machine = %" PRId64 ", must not be negative", out->machine);
     return check_settings(&out->settings);
@@ -80,8 +86,14 @@ zro_status zro__enter(zro_group *g)
 
     if (st != ZRO_OK)
         return st;
+    if (g->board.wire != NULL)
+        st = zro__trunk_check_thread(g->seat->trunk);
+    if (st != ZRO_OK)
+        return st;
     atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
     zro__lane_enter(g->lane);
+    if (g->board.wire != NULL)
+        g->board.nap_us = zro__lane_is_busy(g->lane) ? ZRO__LANE_NAP_US : ZRO__NAP_US;
     return ZRO_OK;
 }
 
@@ -94,15 +106,51 @@ zro_status zro__leave(zro_group *g, zro_status st)
 
 /* ---- the handle ---- */
 
-/* Where the rings begin in a group's region, behind the slots. */
-static size_t rings_offset(int size)
+static size_t round_page(size_t bytes)
 {
-    return (zro__board_bytes(size) + 4095) & ~(size_t)4095;
+    return (bytes + 4095) & ~(size_t)4095;
 }
 
-size_t zro__group_region_bytes(int size)
+void zro__group_layout(int size, int n_near, size_t message_bytes, zro__layout *out)
 {
-    return rings_offset(size) + zro__local_bytes(size);
+    size_t chunk = zro__local_chunk(size);
+
+    out->n_near = n_near;
+    out->chunk = chunk < message_bytes ? chunk : message_bytes / 4096 * 4096;
+    out->rings = round_page(zro__board_bytes(size, n_near));
+    out->wires = out->rings + zro__local_bytes(n_near, out->chunk);
+    out->wire_bytes = round_page(zro__wire_bytes(size - n_near, out->chunk));
+    out->bytes = out->wires + (size_t)n_near * out->wire_bytes;
+}
+
+void zro__region_leave(zro__view *view, const zro__map *map, const zro__layout *layout)
+{
+    zro__control *control = (zro__control *)(void *)map->base;
+
+    /* Sequentially consistent: who counts last comes after all others' reading. */
+    if (atomic_fetch_add(&control->leavers, 1) + 1 == layout->n_near && !atomic_load(&control->pinned))
+        zro__region_punch(view, map->offset, layout->bytes);
+}
+
+void zro__control_fill(const zro__map *map, int size, int32_t (*member)(void *, int), int (*is_near)(void *, int), void *user)
+{
+    zro__control *control = (zro__control *)(void *)map->base;
+    int32_t near = 0, far = 0;
+
+    control->size = size;
+    for (int r = 0; r < size; r++) {
+        control->member[r] = member(user, r);
+        control->member[size + r] = is_near(user, r) ? near++ : ~far++;
+    }
+}
+
+int zro__count_near(int size, int (*is_near)(void *, int), void *user)
+{
+    int n = 0;
+
+    for (int r = 0; r < size; r++)
+        n += is_near(user, r);
+    return n;
 }
 
 /* Ranks cell after cell, cells by their lowest rank; returns the number of cells. */
@@ -141,8 +189,8 @@ static void plan_arena(zro__arena *a, int size, uint32_t threads)
     zro__arena_plan(a, n, sizeof(int));       /* everybody */
     zro__arena_plan(a, n, sizeof(uint64_t));  /* met */
     zro__arena_plan(a, n, sizeof(zro__part)); /* scratch, from here on */
-    zro__arena_plan(a, n, sizeof(zro__cursor));
-    zro__arena_plan(a, n, sizeof(zro__cursor));
+    for (int i = 0; i < 3; i++)
+        zro__arena_plan(a, n, sizeof(zro__cursor));
     for (int i = 0; i < 4; i++)
         zro__arena_plan(a, n, sizeof(char *));
     zro__arena_plan(a, n, sizeof(double));
@@ -150,13 +198,14 @@ static void plan_arena(zro__arena *a, int size, uint32_t threads)
     zro__arena_plan(a, n * (1 + threads), sizeof(void *));
 }
 
-static void take_arena(zro_group *g, char *rings, int rank, int size)
+static void take_arena(zro_group *g, const zro__map *map, int rank, int size)
 {
     zro__arena *a = &g->arena;
     zro__scratch *s = &g->scratch;
     size_t n = (size_t)size, lists = n * (1 + g->settings.threads);
 
-    zro__local_init(&g->local, a, rings, rank, size, &g->link);
+    zro__local_init(&g->local, a, map->base + g->layout.rings, (const zro__control *)(void *)map->base, rank, g->layout.n_near,
+                    g->layout.chunk, &g->near_link);
     g->machine = zro__arena_take(a, n, sizeof *g->machine);
     g->cell = zro__arena_take(a, n, sizeof *g->cell);
     g->order = zro__arena_take(a, n, sizeof *g->order);
@@ -168,6 +217,7 @@ static void take_arena(zro_group *g, char *rings, int rank, int size)
     s->parts = zro__arena_take(a, n, sizeof *s->parts);
     s->send = zro__arena_take(a, n, sizeof *s->send);
     s->recv = zro__arena_take(a, n, sizeof *s->recv);
+    s->post = zro__arena_take(a, n, sizeof *s->post);
     s->in_of = zro__arena_take(a, n, sizeof *s->in_of);
     s->out_of = zro__arena_take(a, n, sizeof *s->out_of);
     s->message = zro__arena_take(a, n, sizeof *s->message);
@@ -225,14 +275,14 @@ static zro_status build(const zro__blueprint *b, zro_group **out)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a group handle");
     g->seat = b->seat;
     zro__seat_retain(g->seat);
-    g->region_bytes = zro__group_region_bytes(b->size);
+    g->layout = b->layout;
     g->settings = b->settings;
     g->kernels = zro__kernels_get(b->settings.kernels);
     plan_arena(&g->arena, b->size, g->settings.threads);
     st = zro__arena_init(&g->arena, &g->seat->account, "the tables of a group");
     if (st != ZRO_OK)
         return st;
-    take_arena(g, b->map.base + rings_offset(b->size), b->rank, b->size);
+    take_arena(g, &b->map, b->rank, b->size);
     fill_places(g, b);
     st = zro__lane_create(&g->lane);
     if (st == ZRO_OK && g->settings.threads > 1)
@@ -244,28 +294,39 @@ zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **
 {
     zro__control *control = (zro__control *)(void *)b->map.base;
     zro__board board = { .control = control,
-                         .slots = zro__board_slots(control, b->size),
+                         .slots = zro__board_slots(control),
                          .lives = b->lives,
                          .rank = b->rank,
                          .size = b->size,
-                         .timeout_ms = b->timeout_ms };
+                         .timeout_ms = b->timeout_ms,
+                         .nap_us = ZRO__NAP_US };
+    char *wires = b->map.base + b->layout.wires;
+    zro__link far_link = { 0 };
     zro_group *g = NULL;
 
+    if (b->layout.n_near < b->size)
+        board.wire = zro__wire_open(wires + (size_t)zro__place_of(control, b->rank) * b->layout.wire_bytes, b->trunk, b->view,
+                                    control, b->number, b->layout.chunk, &far_link);
     if (st == ZRO_OK)
         st = build(b, &g);
     (void)ZRO__POINT("group.vote");
     st = zro__vote(&board, ZRO__CALL_CREATE, st);
     if (st != ZRO_OK) {
+        if (board.wire != NULL)
+            zro__wire_close(board.wire);
         free_group(g);
         return st;
     }
     g->map = b->map;
+    g->far_link = far_link;
     g->board = board;
     g->board.counters = &g->counters;
+    if (board.wire != NULL)
+        zro__wire_count(board.wire, &g->counters);
     *out = g;
     zro__log(&g->settings, ZRO_LOG_DEBUG,
-             "rank %d of a group of %d: kernels %s, threads %u, cells %d, %zu bytes of slots and links", b->rank, b->size,
-             g->kernels->name, (unsigned)g->settings.threads, g->n_cells, g->region_bytes);
+             "rank %d of a group of %d, %d on this machine: kernels %s, threads %u, cells %d, %zu bytes of slots and links",
+             b->rank, b->size, b->layout.n_near, g->kernels->name, (unsigned)g->settings.threads, g->n_cells, g->layout.bytes);
     return ZRO_OK;
 }
 
@@ -278,7 +339,7 @@ void zro_group_destroy(zro_group *g)
     /* In a forked child the handle stays: what it holds is the parent's. */
     if (g == NULL || !zro__view_is_alive(g->seat->view) || zro__lane_is_mine(g->lane))
         return;
-    slot = &g->board.slots[g->board.rank];
+    slot = zro__slot_of(&g->board, g->board.rank);
     if (zro__lane_is_busy(g->lane) || atomic_load_explicit(&g->calls, memory_order_acquire) > 0) {
         char name[64];
 
@@ -291,8 +352,11 @@ void zro_group_destroy(zro_group *g)
     }
     atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in slot.c's check_peers */
     (void)ZRO__POINT("group.leave");
-    if (atomic_fetch_add(&g->board.control->leavers, 1) + 1 == g->board.size)
-        zro__region_punch(g->seat->view, g->map.offset, g->region_bytes);
+    if (g->board.wire != NULL) {
+        zro__wire_leave(g->board.wire);
+        zro__wire_close(g->board.wire);
+    }
+    zro__region_leave(g->seat->view, &g->map, &g->layout);
     free_group(g);
 }
 
@@ -364,7 +428,7 @@ zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
     s.heap_bytes = atomic_load_explicit(&g->seat->account.in_use, memory_order_relaxed);
     s.heap_peak_bytes = atomic_load_explicit(&g->seat->account.peak, memory_order_relaxed);
     s.shared_bytes = get(&g->seat->shared_bytes);
-    s.control_bytes = g->region_bytes;
+    s.control_bytes = g->layout.bytes;
     memcpy(stats, &s, size < sizeof s ? size : sizeof s);
     stats->struct_size = size;
     return ZRO_OK;
@@ -380,5 +444,10 @@ zro_status zro_submit(zro_group *g, zro_work_fn fn, void *user, zro_work **out)
     if (fn == NULL)
         return zro__fail(ZRO_ERR_INVALID, "submit: fn is NULL");
     st = zro__check_group(g);
+    if (st == ZRO_OK && g->board.wire != NULL && g->seat->trunk->link.one_thread == ZRO_ON)
+        st = zro__fail(
+            ZRO_ERR_UNSUPPORTED,
+            "submit: the group's link works on one thread alone, so nothing can run on the group's own (MPI: initialise "
+            "with MPI_THREAD_SERIALIZED or more)");
     return st != ZRO_OK ? st : zro__lane_submit(g->lane, fn, user, out);
 }

@@ -9,12 +9,25 @@
 #include "group/link.h"
 #include "group/local.h"
 #include "group/memory.h"
+#include "group/wire.h"
 #include "group/xfer.h"
+
+/* Where things lie in a group's region: control block and slots, rings between near ranks, a wire for each of them. */
+typedef struct zro__layout {
+    int n_near;
+    size_t chunk; /* of a message */
+    size_t rings, wires, wire_bytes;
+    size_t bytes;
+} zro__layout;
+
+/* Pure.  message_bytes: of the trunk, SIZE_MAX without one. */
+void zro__group_layout(int size, int n_near, size_t message_bytes, zro__layout *out);
 
 /* What a transfer needs besides its description; made with the group, so that nothing is allocated in a step. */
 typedef struct zro__scratch {
     zro__part *parts;         /* size: for the named calls and for spread owners */
     zro__cursor *send, *recv; /* by owner */
+    zro__cursor *post;        /* by owner: whose results a link expects */
     char **in_of, **out_of;   /* by rank: its arrays where this rank reaches them in place, else NULL */
     const char **message;     /* by rank: the rest of its current message */
     char **room;              /* by rank: the rest of the current message to it */
@@ -27,14 +40,14 @@ struct zro_group {
     zro__board board;
     zro__counters counters;
     zro__seat *seat;
-    zro__map map; /* the control block, and behind it the rings of `local` */
-    size_t region_bytes;
+    zro__map map; /* the region */
+    zro__layout layout;
     zro_settings settings;
     const zro__kernels *kernels;
     zro__pool *pool;
     zro__lane *lane;
     zro__local local;
-    zro__link link;
+    zro__link near_link, far_link;
     atomic_int calls; /* entered and not left */
     zro__arena arena;
     int64_t *machine; /* by rank; ranks of one number share memory */
@@ -58,14 +71,22 @@ zro_status zro__check_group(const zro_group *group);
 /* Checks what every config has: struct_size, ranges.  `out`, another one, gets the config, or the defaults for NULL. */
 zro_status zro__config_read(const zro_group_config *config, zro_group_config *out);
 
-/* Bytes of the region of a group: control block, slots, rings. */
-size_t zro__group_region_bytes(int size);
+/* This rank uses a group's region no more: the last near one gives the memory back. */
+void zro__region_leave(zro__view *view, const zro__map *map, const zro__layout *layout);
+
+/* Of a new region: says who the members are, as ranks of the world, and where their slots lie; counts the near ones. */
+void zro__control_fill(const zro__map *map, int size, int32_t (*member)(void *, int), int (*is_near)(void *, int), void *user);
+int zro__count_near(int size, int (*is_near)(void *, int), void *user);
 
 /* What a handle is built from. */
 typedef struct zro__blueprint {
-    zro__seat *seat; /* NULL only with a failure */
+    zro__seat *seat;   /* NULL only with a failure */
+    zro__trunk *trunk; /* where there are far ranks */
+    zro__view *view;
     zro__life *lives;
-    zro__map map; /* the group's region */
+    zro__map map; /* the group's region; its control block has the members and their places */
+    zro__layout layout;
+    uint64_t number; /* on the trunk */
     int rank, size;
     zro_settings settings;
     uint64_t timeout_ms;

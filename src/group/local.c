@@ -33,16 +33,27 @@ static size_t ring_bytes(size_t chunk)
     return RING_HEAD_BYTES + ZRO__LINK_DEPTH * chunk;
 }
 
-size_t zro__local_bytes(int size)
+size_t zro__local_bytes(int n, size_t chunk)
 {
-    return (size_t)size * (size_t)(size - 1) * ring_bytes(zro__local_chunk(size));
+    return (size_t)n * (size_t)(n - 1) * ring_bytes(chunk);
 }
 
+/* Between places. */
 static ring *ring_of(const zro__local *local, int from, int to)
 {
-    size_t index = (size_t)from * (size_t)(local->size - 1) + (size_t)(to - (to > from));
+    size_t index = (size_t)from * (size_t)(local->n - 1) + (size_t)(to - (to > from));
 
     return (ring *)(void *)(local->rings + index * ring_bytes(local->chunk));
+}
+
+static ring *ring_to(const zro__local *local, int peer)
+{
+    return ring_of(local, local->place, zro__place_of(local->control, peer));
+}
+
+static ring *ring_from(const zro__local *local, int peer)
+{
+    return ring_of(local, zro__place_of(local->control, peer), local->place);
 }
 
 static char *buffer_of(const zro__local *local, ring *r, uint64_t message)
@@ -55,15 +66,17 @@ static zro__word *room_word(void *self, int peer, uint64_t *target)
     zro__local *local = self;
 
     *target = local->sent[peer] < ZRO__LINK_DEPTH ? 0 : local->sent[peer] - ZRO__LINK_DEPTH + 1;
-    return &ring_of(local, local->rank, peer)->tail;
+    return &ring_to(local, peer)->tail;
 }
 
-static zro__word *recv_word(void *self, int peer, uint64_t *target)
+/* Pieces and results are one order here: the schedule makes them alternate alike on both sides. */
+static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *target)
 {
     zro__local *local = self;
 
+    (void)stream;
     *target = local->received[peer] + 1;
-    return &ring_of(local, peer, local->rank)->head;
+    return &ring_from(local, peer)->head;
 }
 
 static void *room(void *self, int peer)
@@ -75,25 +88,26 @@ static void *room(void *self, int peer)
     /* pairs with the release in `release`: the receiver has read what the buffer held */
     if (atomic_load_explicit(&tail->value, memory_order_acquire) < target)
         return NULL;
-    return buffer_of(local, ring_of(local, local->rank, peer), local->sent[peer]);
+    return buffer_of(local, ring_to(local, peer), local->sent[peer]);
 }
 
-static void send_message(void *self, int peer, size_t bytes)
+static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
 {
     zro__local *local = self;
-    ring *r = ring_of(local, local->rank, peer);
+    ring *r = ring_to(local, peer);
 
+    (void)stream;
     (void)ZRO__POINT("local.send");
     r->bytes[local->sent[peer] % ZRO__LINK_DEPTH] = bytes;
     zro__post(&r->head, ++local->sent[peer]);
 }
 
-static const void *recv_message(void *self, int peer, size_t *bytes)
+static const void *recv_message(void *self, int peer, zro__stream stream, size_t *bytes)
 {
     zro__local *local = self;
     uint64_t target;
-    zro__word *head = recv_word(self, peer, &target);
-    ring *r = ring_of(local, peer, local->rank);
+    zro__word *head = recv_word(self, peer, stream, &target);
+    ring *r = ring_from(local, peer);
 
     /* pairs with the post in `send_message` */
     if (atomic_load_explicit(&head->value, memory_order_acquire) < target)
@@ -102,12 +116,13 @@ static const void *recv_message(void *self, int peer, size_t *bytes)
     return buffer_of(local, r, local->received[peer]);
 }
 
-static void release_message(void *self, int peer)
+static void release_message(void *self, int peer, zro__stream stream)
 {
     zro__local *local = self;
 
+    (void)stream;
     (void)ZRO__POINT("local.release");
-    zro__post(&ring_of(local, peer, local->rank)->tail, ++local->received[peer]);
+    zro__post(&ring_from(local, peer)->tail, ++local->received[peer]);
 }
 
 void zro__local_plan(zro__arena *arena, int size)
@@ -116,13 +131,21 @@ void zro__local_plan(zro__arena *arena, int size)
     zro__arena_plan(arena, (size_t)size, sizeof(uint64_t));
 }
 
-void zro__local_init(zro__local *local, zro__arena *arena, void *rings, int rank, int size, zro__link *link)
+void zro__local_init(zro__local *local, zro__arena *arena, void *rings, const zro__control *control, int rank, int n,
+                     size_t chunk, zro__link *link)
 {
     local->rings = rings;
-    local->rank = rank;
-    local->size = size;
-    local->chunk = zro__local_chunk(size);
-    local->sent = zro__arena_take(arena, (size_t)size, sizeof(uint64_t));
-    local->received = zro__arena_take(arena, (size_t)size, sizeof(uint64_t));
-    *link = (zro__link){ local, local->chunk, room, send_message, recv_message, release_message, room_word, recv_word };
+    local->control = control;
+    local->place = zro__place_of(control, rank);
+    local->n = n;
+    local->chunk = chunk;
+    local->sent = zro__arena_take(arena, (size_t)control->size, sizeof(uint64_t));
+    local->received = zro__arena_take(arena, (size_t)control->size, sizeof(uint64_t));
+    *link = (zro__link){ .self = local,
+                         .room = room,
+                         .send = send_message,
+                         .recv = recv_message,
+                         .release = release_message,
+                         .room_word = room_word,
+                         .recv_word = recv_word };
 }

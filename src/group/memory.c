@@ -271,6 +271,17 @@ void *zro__address(zro__view *view, uint64_t offset, size_t bytes)
     return address;
 }
 
+void zro__pin(zro__view *view, const void *address)
+{
+    uintptr_t at = (uintptr_t)address;
+
+    pthread_mutex_lock(&view->lock);
+    view->pinned = 1;
+    for (zro__mapping *m = view->mappings; m != NULL; m = m->next)
+        m->users += at - (uintptr_t)m->map.base < m->map.bytes;
+    pthread_mutex_unlock(&view->lock);
+}
+
 /* ---- views ---- */
 
 static zro_status map_world(zro__view *view, size_t bytes)
@@ -372,20 +383,20 @@ zro_status zro__view_create(zro__view **out)
     return ZRO_OK;
 }
 
-zro_status zro__view_found(zro__view *view, int size, size_t region_bytes)
+zro_status zro__view_found(zro__view *view, int size)
 {
-    size_t first = world_bytes(size), total = first + round_region(region_bytes);
-    zro_status st = zro__check_room(total, total, "the slots of a group");
+    size_t bytes = world_bytes(size);
+    zro_status st = zro__check_room(bytes, bytes, "the table of the ranks");
 
     if (st == ZRO_OK)
-        st = make_memfd(view, total);
+        st = make_memfd(view, bytes);
     if (st == ZRO_OK)
-        st = map_world(view, first);
+        st = map_world(view, bytes);
     if (st != ZRO_OK)
         return st;
     memcpy(view->world->nonce, view->nonce, sizeof view->nonce);
     view->world->size = size;
-    atomic_store(&view->world->next, total);
+    atomic_store(&view->world->next, bytes);
     return ZRO_OK;
 }
 
@@ -393,6 +404,9 @@ zro_status zro__view_adopt(zro__view *view, int size, int fd, const unsigned cha
 {
     zro_status st;
 
+    unmap_world(view);
+    if (is_same_file(view))
+        close(view->fd);
     view->fd = fd;
     st = know_file(view);
     if (st == ZRO_OK)
@@ -438,7 +452,7 @@ void zro__view_drop(zro__view *view, int sharers)
     int last;
 
     pthread_mutex_lock(&view->lock);
-    last = ++view->dropped == sharers;
+    last = ++view->dropped == sharers && !view->pinned;
     pthread_mutex_unlock(&view->lock);
     if (last)
         free_view(view);
@@ -460,6 +474,9 @@ void zro__seat_release(zro__seat *seat)
 {
     if (seat == NULL || atomic_fetch_sub(&seat->refs, 1) != 1)
         return;
+    if (seat->trunk != NULL)
+        zro__trunk_close(seat->trunk);
+    zro__free(seat->trunk);
     zro__life_release(&seat->holder);
     zro__view_drop(seat->view, seat->sharers);
     zro__free(seat);

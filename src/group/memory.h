@@ -17,13 +17,18 @@
 #include "base/memory.h"
 #include "group/life.h"
 #include "group/slot.h"
+#include "group/trunk.h"
 
 /* At the start of the memfd; then the first group's region. */
 typedef struct zro__world {
     unsigned char nonce[16];
     int32_t size;
-    _Atomic uint64_t next; /* first byte that no region has */
-    zro__life lives[];     /* size of them */
+    int32_t code;               /* when `made` is 1: whether the first group's region is there, */
+    char text[ZRO__TEXT_BYTES]; /* and why not */
+    zro__word made;
+    _Atomic int32_t refused; /* ranks that have read why not */
+    _Atomic uint64_t next;   /* first byte that no region has */
+    zro__life lives[];       /* size of them */
 } zro__world;
 
 typedef struct zro__mapping zro__mapping;
@@ -40,6 +45,7 @@ typedef struct zro__view {
     zro_status opening; /* OK: `world` is there; STATE: not yet; else why not */
     zro__mapping *mappings;
     int dropped; /* ranks of this process that use it no more */
+    int pinned;
 } zro__view;
 
 /* A mapped region; `base` is NULL for none. */
@@ -50,11 +56,14 @@ typedef struct zro__map {
     zro__mapping *mapping; /* NULL: mapped for this user alone */
 } zro__map;
 
-/* A view of nothing yet.  Then either found: a new world for `size` ranks, with a first region of `region_bytes`; or adopt: the
- * world in the memfd `fd`, which it takes (FORMAT if that has another nonce). */
+/* A view of nothing yet.  Then found: a new world for `size` ranks; and, perhaps after that, adopt: instead of it the world in
+ * the memfd `fd`, which it takes (FORMAT if that has another nonce). */
 zro_status zro__view_create(zro__view **out);
-zro_status zro__view_found(zro__view *view, int size, size_t region_bytes);
+zro_status zro__view_found(zro__view *view, int size);
 zro_status zro__view_adopt(zro__view *view, int size, int fd, const unsigned char *nonce);
+
+/* Where the first group's region is, once its first near rank has made it there. */
+uint64_t zro__world_region(int size);
 
 /* For the other ranks of the process: waits until the view is open. */
 zro_status zro__view_await(zro__view *view, uint64_t timeout_ms);
@@ -64,9 +73,6 @@ void zro__view_opened(zro__view *view, zro_status st);
 void zro__view_drop(zro__view *view, int sharers);
 
 int zro__view_is_alive(const zro__view *view);
-
-/* Where the first group's control block lies. */
-uint64_t zro__world_region(int size);
 
 /* MEMORY if the machine, a control group or a limit of this process cannot give so many bytes. */
 zro_status zro__check_room(size_t bytes, uint64_t file_end, const char *what);
@@ -86,9 +92,13 @@ zro_status zro__populate(void *base, size_t bytes, int write, const char *what);
 uint64_t zro__locate(zro__view *view, const void *data, size_t bytes);
 void *zro__address(zro__view *view, uint64_t offset, size_t bytes);
 
+/* Keeps the mapping that an address is in, and the view, for good. */
+void zro__pin(zro__view *view, const void *address);
+
 typedef struct zro__seat {
     zro__account account;
     zro__view *view;
+    zro__trunk *trunk; /* to far ranks; NULL: there is no link */
     int sharers;
     int rank; /* in the world */
     zro__life *life;

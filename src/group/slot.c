@@ -5,10 +5,11 @@
  * zro__word: a 64-bit number that only grows, beside a count of sleepers.
  *
  * Arriving.  Operations of a group are numbered from 1, in the same order on all ranks.  A rank begins operation k by writing
- * its header to ring[k % 256], its payload, if it has one, to payload[k % 2], and then releasing arrived = k.  It goes on when
- * every arrived >= k, and compares the headers of k.  So every operation contains one full barrier, which is what makes both
- * buffers safe without further words: whoever writes payload[k % 2] again, for k + 2, has seen everybody arrive at k + 1, that
- * is, finish reading k.  No rank is ever more than one operation ahead, so of the ring's 256 entries the newest 255 of every
+ * its header to arrived[k % 2] (and, for texts, to ring[k % 256]), its payload, if it has one, to payload[k % 2], and then
+ * releasing k in arrived[k % 2], the header's own cache line.  It goes on when it has seen k or more there of every rank, and
+ * compares the headers.  So every operation contains one full barrier, which is what makes headers and payloads safe without
+ * further words: whoever writes arrived[k % 2] or payload[k % 2] again, for k + 2, has seen everybody arrive at k + 1, that is,
+ * finish reading k.  No rank is ever more than one operation ahead, so of the ring's 256 entries the newest 255 of every
  * rank are stable for error texts.
  *
  * Departing.  Where ranks touch each other's arrays (xfer.c) a rank releases done = k after its last access, and whoever owns
@@ -25,8 +26,10 @@
  * and then say what they know.  Sleeping: `sleepers` stays too large, which costs posters a system call.  No lock is ever held
  * in shared memory, so nothing has to be recovered.
  *
- * Leaving.  A rank that destroys the group releases left = 1 after its last word.  Who waits for a word that it will not post
- * any more is told LOST; others are not disturbed. */
+ * Leaving.  A rank that destroys the group releases left = 1 after its last word.  Who waits at an operation that it has not
+ * arrived at is told LOST; others are not disturbed.
+ *
+ * Far ranks, with whom no memory is shared, have a copy of their slot in this rank's own memory, kept by messages (wire.c). */
 #define _GNU_SOURCE
 #include "group/slot.h"
 
@@ -41,24 +44,64 @@
 
 #include "base/clock.h"
 #include "base/point.h"
+#include "group/wire.h"
 
-enum { SPINS = 100, YIELDS = 1000, YIELDS_A_CHECK = 64, SLEEP_MS = 50, COUNTED_MS = 100, BREAKING_MS = 100 };
+enum {
+    SPINS = 100,
+    POLLS = 10,
+    YIELDS = 1000,
+    YIELDS_A_CHECK = 64,
+    SLEEP_MS = 50,
+    COUNTED_MS = 100,
+    BREAKING_MS = 100,
+    PREFETCH_BYTES = 2048
+};
 
 /* ---- layout ---- */
 
 static size_t slots_offset(int size)
 {
-    return (sizeof(zro__control) + (size_t)size * sizeof(int32_t) + 63) & ~(size_t)63;
+    return (sizeof(zro__control) + 2 * (size_t)size * sizeof(int32_t) + 63) & ~(size_t)63;
 }
 
-size_t zro__board_bytes(int size)
+size_t zro__board_bytes(int size, int n_near)
 {
-    return slots_offset(size) + (size_t)size * sizeof(zro__slot);
+    return slots_offset(size) + (size_t)n_near * sizeof(zro__slot);
 }
 
-zro__slot *zro__board_slots(zro__control *control, int size)
+zro__slot *zro__board_slots(zro__control *control)
 {
-    return (zro__slot *)(void *)((char *)control + slots_offset(size));
+    return (zro__slot *)(void *)((char *)control + slots_offset(control->size));
+}
+
+int zro__is_near(const zro__board *board, int rank)
+{
+    return board->wire == NULL || zro__place_of(board->control, rank) >= 0;
+}
+
+int zro__first_near(const zro__board *board)
+{
+    int r = 0;
+
+    while (!zro__is_near(board, r))
+        r++;
+    return r;
+}
+
+static int first_far(const zro__board *board)
+{
+    int r = 0;
+
+    while (zro__is_near(board, r))
+        r++;
+    return r;
+}
+
+zro__slot *zro__far_slot_of(const zro__board *board, int rank)
+{
+    int place = zro__place_of(board->control, rank);
+
+    return place >= 0 ? &board->slots[place] : zro__wire_slot(board->wire, ~place);
 }
 
 /* ---- words ---- */
@@ -89,10 +132,10 @@ static int reached(zro__word *word, uint64_t target)
     return atomic_load_explicit(&word->value, memory_order_acquire) >= target;
 }
 
-/* Sleeps for at most SLEEP_MS, or until the word grows. */
-static void sleep_on(zro__word *word, uint64_t target)
+/* Sleeps for at most so long, or until the word grows. */
+static void sleep_on(zro__word *word, uint64_t target, uint64_t us)
 {
-    struct timespec limit = { 0, SLEEP_MS * 1000000L };
+    struct timespec limit = { 0, (long)us * 1000 };
     uint64_t value;
 
     atomic_fetch_add_explicit(&word->sleepers, 1, memory_order_seq_cst);
@@ -102,32 +145,34 @@ static void sleep_on(zro__word *word, uint64_t target)
     atomic_fetch_sub_explicit(&word->sleepers, 1, memory_order_relaxed);
 }
 
-static void add(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
-
-zro_status zro__word_wait(zro__word *word, uint64_t target, zro__check_fn check, void *user, zro__counters *counters)
+/* With a wire each look polls it: fewer of them before yielding, and short sleeps, for its messages wake nobody. */
+static zro_status wait_for_word(zro__word *word, uint64_t target, zro__check_fn check, void *user, zro__counters *counters,
+                                zro__wire *wire, uint64_t sleep_us)
 {
     uint64_t start, last, now, counted = 0;
     zro_status st;
 
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < (wire == NULL ? SPINS : POLLS); i++) {
         if (reached(word, target))
             return ZRO_OK;
-        relax();
+        if (wire != NULL)
+            zro__wire_poll(wire);
+        else
+            relax();
     }
     if (counters != NULL)
-        add(&counters->waits, 1);
+        zro__count(&counters->waits, 1);
     start = last = zro__now_ns();
     for (int i = 0;; i++) {
         if (i < YIELDS) {
             sched_yield();
         } else {
-            sleep_on(word, target);
+            sleep_on(word, target, sleep_us);
             if (counters != NULL)
-                add(&counters->sleeps, 1);
+                zro__count(&counters->sleeps, 1);
         }
+        if (wire != NULL)
+            zro__wire_poll(wire);
         if (reached(word, target)) {
             st = ZRO_OK;
             break;
@@ -147,8 +192,20 @@ zro_status zro__word_wait(zro__word *word, uint64_t target, zro__check_fn check,
         }
     }
     if (counters != NULL)
-        add(&counters->wait_ns, zro__now_ns() - start);
+        zro__count(&counters->wait_ns, zro__now_ns() - start);
     return st;
+}
+
+zro_status zro__word_wait(zro__word *word, uint64_t target, zro__check_fn check, void *user, zro__counters *counters)
+{
+    return wait_for_word(word, target, check, user, counters, NULL, SLEEP_MS * 1000);
+}
+
+zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user)
+{
+    uint64_t sleep_us = board->wire == NULL ? SLEEP_MS * 1000 : board->nap_us;
+
+    return wait_for_word(word, target, check, user, board->counters, board->wire, sleep_us);
 }
 
 /* ---- texts ---- */
@@ -165,6 +222,7 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_BROADCAST_BYTES] = "broadcast_bytes",
     [ZRO__CALL_GATHER] = "gather",
     [ZRO__CALL_ALL_GATHER] = "all_gather",
+    [ZRO__CALL_STOP_REQUESTED] = "stop_requested",
     [ZRO__CALL_TRANSFER] = "transfer",
 };
 
@@ -230,18 +288,26 @@ zro_status zro__verdict_get(const zro__control *control)
     }
 }
 
-zro_status zro__break(zro__board *board, zro_status code)
+int zro__control_break(zro__control *c, zro_status code, const char *text)
 {
-    zro__control *c = board->control;
     uint32_t whole = ZRO__WHOLE;
 
     if (!atomic_compare_exchange_strong_explicit(&c->verdict, &whole, ZRO__BREAKING, memory_order_acq_rel,
                                                  memory_order_acquire))
-        return zro__verdict_get(c);
+        return 0;
     (void)ZRO__POINT("slot.break");
     c->code = (int32_t)code;
-    snprintf(c->text, sizeof c->text, "%s", zro_last_error());
+    snprintf(c->text, sizeof c->text, "%s", text);
     atomic_store_explicit(&c->verdict, ZRO__BROKEN, memory_order_release); /* pairs with the acquire in zro__verdict_get */
+    return 1;
+}
+
+zro_status zro__break(zro__board *board, zro_status code)
+{
+    if (!zro__control_break(board->control, code, zro_last_error()))
+        return zro__verdict_get(board->control);
+    if (board->wire != NULL)
+        zro__wire_verdict(board->wire, code, zro_last_error());
     return code;
 }
 
@@ -254,19 +320,32 @@ typedef struct wait_for {
 
 static uint64_t arrived_of(const zro__board *board, int rank)
 {
-    return atomic_load_explicit(&board->slots[rank].arrived.value, memory_order_acquire);
+    return zro__slot_arrived(zro__slot_of(board, rank));
 }
 
 static const zro__header *last_header_of(const zro__board *board, int rank)
 {
-    return &board->slots[rank].ring[arrived_of(board, rank) % ZRO__RING];
+    return &zro__slot_of(board, rank)->ring[arrived_of(board, rank) % ZRO__RING];
 }
 
-static zro_status lost(zro__board *board, int rank, const char *how)
+/* `why`: of a link that failed; "" for a rank that is dead. */
+static zro_status lost(zro__board *board, int rank, const char *why)
 {
     char name[64], mine[160], last[160];
 
-    zro__fail(ZRO_ERR_LOST, "%s %s; this was %s; its last was %s", zro__rank_name(board, rank, name, sizeof name), how,
+    zro__fail(ZRO_ERR_LOST, "%s %s%.300s; this was %s; its last was %s", zro__rank_name(board, rank, name, sizeof name),
+              *why == '\0' ? "is gone" : "cannot be reached: ", why,
+              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
+              zro__header_text(last_header_of(board, rank), last, sizeof last));
+    return zro__break(board, ZRO_ERR_LOST);
+}
+
+static zro_status deserted(zro__board *board, int rank)
+{
+    char name[64], mine[160], last[160];
+
+    zro__fail(ZRO_ERR_LOST, "%s has destroyed this group; this was %s; its last was %s",
+              zro__rank_name(board, rank, name, sizeof name),
               zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
               zro__header_text(last_header_of(board, rank), last, sizeof last));
     return zro__break(board, ZRO_ERR_LOST);
@@ -305,6 +384,13 @@ static zro_status late(zro__board *board, int rank)
     return zro__break(board, ZRO_ERR_TIMEOUT);
 }
 
+const char *zro__gone(const zro__board *board, int rank)
+{
+    if (!zro__is_near(board, rank))
+        return zro__wire_failure(board->wire, ~zro__place_of(board->control, rank));
+    return zro__life_is_dead(&board->lives[board->control->member[rank]]) ? "" : NULL;
+}
+
 /* Ends a wait when the group is broken, somebody whom this operation needs is gone, or time is up. */
 static zro_status check_peers(void *user, uint64_t waited_ms)
 {
@@ -316,15 +402,17 @@ static zro_status check_peers(void *user, uint64_t waited_ms)
         return st;
     for (int r = 0; r < board->size; r++) {
         int needed = r == w->rank || arrived_of(board, r) < board->number;
+        const char *why = needed ? zro__gone(board, r) : NULL;
 
-        if (needed && zro__life_is_dead(&board->lives[board->control->member[r]])) {
-            /* It may have arrived between the two looks; then it is needed only if it is the one waited for. */
-            if (r == w->rank || arrived_of(board, r) < board->number)
-                return lost(board, r, "is gone");
-        }
+        /* It may have arrived between the two looks; then it is needed only if it is the one waited for. */
+        if (why != NULL && (r == w->rank || arrived_of(board, r) < board->number))
+            return lost(board, r, why);
     }
-    if (atomic_load_explicit(&board->slots[w->rank].left, memory_order_acquire)) /* pairs with zro_group_destroy */
-        return lost(board, w->rank, "has destroyed this group");
+    /* Who leaves after it has arrived has done its part, and what it sent may come after the word that it left.
+     * pairs with zro_group_destroy */
+    if (atomic_load_explicit(&zro__slot_of(board, w->rank)->left, memory_order_acquire)
+        && arrived_of(board, w->rank) < board->number)
+        return deserted(board, w->rank);
     return waited_ms > board->timeout_ms ? late(board, w->rank) : ZRO_OK;
 }
 
@@ -332,41 +420,61 @@ zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int ra
 {
     wait_for w = { board, rank };
 
-    return zro__word_wait(word, target, check_peers, &w, board->counters);
+    return zro__board_wait(board, word, target, check_peers, &w);
 }
 
 /* ---- arriving ---- */
 
 void *zro__payload(zro__board *board)
 {
-    return board->slots[board->rank].payload[(board->number + 1) % 2];
+    return zro__slot_of(board, board->rank)->payload[(board->number + 1) % 2];
 }
 
 const zro__header *zro__header_of(const zro__board *board, int rank)
 {
-    return &board->slots[rank].ring[board->number % ZRO__RING];
+    return &zro__slot_of(board, rank)->arrived[board->number % 2].header;
 }
 
 const void *zro__payload_of(const zro__board *board, int rank)
 {
-    return board->slots[rank].payload[board->number % 2];
+    return zro__slot_of(board, rank)->payload[board->number % 2];
 }
 
-zro_status zro__arrive(zro__board *board, zro__header *header)
+uint64_t zro__slot_arrived(zro__slot *slot)
 {
-    zro__slot *slot = &board->slots[board->rank];
+    uint64_t even = atomic_load_explicit(&slot->arrived[0].word.value, memory_order_acquire);
+    uint64_t odd = atomic_load_explicit(&slot->arrived[1].word.value, memory_order_acquire);
+
+    return even > odd ? even : odd;
+}
+
+zro__word *zro__slot_write(zro__slot *slot, const zro__header *header)
+{
+    enum { OWN = offsetof(zro__header, flags) }; /* number and sleepers are the word's */
+    zro__arrival *arrival = &slot->arrived[header->number % 2];
+
+    slot->ring[header->number % ZRO__RING] = *header;
+    memcpy((char *)arrival + OWN, (const char *)header + OWN, sizeof *header - OWN);
+    return &arrival->word;
+}
+
+zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes)
+{
     zro_status st = zro__verdict_get(board->control);
+    zro__word *word;
 
     if (st != ZRO_OK)
         return st;
     (void)ZRO__POINT("slot.arrive");
     header->number = ++board->number;
-    slot->ring[header->number % ZRO__RING] = *header;
+    word = zro__slot_write(zro__slot_of(board, board->rank), header);
     (void)ZRO__POINT("slot.header");
-    zro__post(&slot->arrived, header->number);
+    zro__post(word, header->number);
+    if (board->wire != NULL)
+        zro__wire_head(board->wire, header, zro__payload_of(board, board->rank), payload_bytes);
     (void)ZRO__POINT("slot.arrived");
     if (board->counters != NULL)
-        add(&board->counters->operations, 1);
+        zro__count(&board->counters->operations, 1);
     return ZRO_OK;
 }
 
@@ -397,17 +505,26 @@ static zro_status compare_headers(zro__board *board)
     return ZRO_OK;
 }
 
-zro_status zro__gather_arrivals(zro__board *board)
+zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
 {
+    const char *next = zro__payload(board);
     zro_status st;
 
     for (int r = 0; r < board->size; r++) {
         if (r == board->rank)
             continue;
-        st = zro__wait(board, &board->slots[r].arrived, board->number, r);
+        st = zro__wait(board, &zro__slot_of(board, r)->arrived[board->number % 2].word, board->number, r);
         if (st != ZRO_OK)
             return st;
     }
+    if (board->wire != NULL) {
+        st = zro__wait(board, zro__wire_heads(board->wire), board->number, first_far(board));
+        if (st != ZRO_OK)
+            return st;
+    }
+    /* All have finished the operation before this one.  What they read of it the next one writes: fetch it back meanwhile. */
+    for (size_t b = 0; b < payload_bytes && b < PREFETCH_BYTES; b += 64)
+        __builtin_prefetch(next + b, 1, 3);
     (void)ZRO__POINT("slot.gathered");
     return board->size > 1 ? compare_headers(board) : ZRO_OK;
 }
@@ -436,8 +553,8 @@ static zro_status cast_ballots(zro__board *board, zro__call call, uint64_t tag, 
     b->code = (int32_t)mine;
     snprintf(b->text, sizeof b->text, "%s", mine == ZRO_OK ? "" : zro_last_error());
     snprintf(b->description, sizeof b->description, "%s", description);
-    st = zro__arrive(board, &header);
-    return st != ZRO_OK ? st : zro__gather_arrivals(board);
+    st = zro__arrive(board, &header, offsetof(ballot, description) + strlen(b->description) + 1);
+    return st != ZRO_OK ? st : zro__gather_arrivals(board, 0);
 }
 
 /* After cast_ballots: the lowest failing rank's word. */
@@ -477,8 +594,8 @@ zro_status zro__agree(zro__board *board, zro__call call, const char *what, const
         st = count_ballots(board, mine);
     if (st != ZRO_OK)
         return st;
+    *number = ((const ballot *)zro__payload_of(board, zro__first_near(board)))->number;
     first = zro__payload_of(board, 0);
-    *number = first->number;
     for (int r = 1; r < board->size; r++) {
         other = zro__payload_of(board, r);
         if (strcmp(first->description, other->description) != 0)

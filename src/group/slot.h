@@ -32,13 +32,16 @@ typedef enum zro__call {
     ZRO__CALL_BROADCAST_BYTES,
     ZRO__CALL_GATHER,
     ZRO__CALL_ALL_GATHER,
+    ZRO__CALL_STOP_REQUESTED,
     ZRO__CALL_TRANSFER,
     ZRO__CALL_COUNT
 } zro__call;
 
 /* One operation of one rank: a cache line. */
 typedef struct zro__header {
-    uint64_t number; /* set by zro__arrive */
+    uint64_t number;   /* set by zro__arrive */
+    uint32_t reserved; /* in an arrival: the word's sleepers */
+    uint32_t flags;    /* differs between ranks */
     uint16_t call;
     uint8_t dtype, op;
     int32_t root; /* -1: none */
@@ -46,10 +49,9 @@ typedef struct zro__header {
     uint64_t tag;     /* hash of whatever else the ranks must agree about */
     uint64_t in, out; /* where this rank's arrays lie in the memfd, or NOWHERE; differs between ranks */
     double weight;    /* differs between ranks */
-    uint64_t flags;   /* differs between ranks */
 } zro__header;
 
-#define ZRO__HEADER_SLOW UINT64_C(1) /* this rank neither reads nor is read in place */
+#define ZRO__HEADER_SLOW UINT32_C(1) /* this rank neither reads nor is read in place */
 
 _Static_assert(sizeof(zro__header) == 64, "a header is a cache line");
 
@@ -60,11 +62,19 @@ typedef struct zro__word {
         sleepers; /* waiters that may be in the kernel; too large after a waiter's death, which costs a system call */
 } zro__word;
 
+/* The word and the header of an operation in one cache line, so that only that crosses.  The word is the header's number. */
+typedef union zro__arrival {
+    zro__word word;
+    zro__header header;
+} zro__arrival;
+
+_Static_assert(sizeof(zro__arrival) == 64, "an arrival is a cache line");
+
 /* A notice to future members of a group (create.c): where its control block lies, or why it could not be made.  Its writer does
  * not wait for readers, and overwrites: a reader that is not a member of the newer groups must look at `number` before and
  * after (0 while it is written). */
 typedef struct zro__notice {
-    _Atomic uint64_t number, key, offset;
+    _Atomic uint64_t number, key, offset, channel;
     _Atomic int32_t code;
     char text[ZRO__TEXT_BYTES]; /* of a failure */
 } zro__notice;
@@ -72,12 +82,12 @@ typedef struct zro__notice {
 enum { ZRO__NOTICES = 4 }; /* that a slot remembers */
 
 typedef struct zro__slot {
-    zro__word arrived;                  /* number of the last operation arrived at */
+    zro__arrival arrived[2];            /* the last two operations arrived at: k is arrived[k % 2] */
     zro__word done;                     /* number of the last transfer whose direct accesses are over */
     _Alignas(64) _Atomic uint32_t left; /* 1: this rank destroyed the group */
     zro__word noticed;                  /* number of notices so far; notice n is notices[n % NOTICES] */
     zro__notice notices[ZRO__NOTICES];
-    _Alignas(64) zro__header ring[ZRO__RING];
+    _Alignas(64) zro__header ring[ZRO__RING]; /* for texts */
     _Alignas(64) char payload[2][ZRO__PAYLOAD_BYTES];
 } zro__slot;
 
@@ -87,29 +97,57 @@ typedef struct zro__control {
     _Alignas(64) _Atomic uint32_t verdict;
     int32_t code;
     char text[ZRO__TEXT_BYTES];
-    _Atomic int32_t leavers; /* ranks that have destroyed the group; the last one gives the memory back */
+    _Atomic int32_t leavers; /* ranks that have destroyed the group; the last one gives the memory back, */
+    _Atomic int32_t pinned;  /* unless a link still uses it */
     int32_t size;
-    int32_t member[]; /* the members' ranks in the world; `size` of them; then the slots, then the links */
+    int32_t member[]; /* the members' ranks in the world, `size` of them, then their places; then the slots, then the links */
 } zro__control;
 
-/* Counters of one rank; relaxed, because another thread may ask for them. */
+/* Where a rank's slot is: the place-th here, or, for a far rank, the ~place-th of the wire. */
+static inline int zro__place_of(const zro__control *control, int rank)
+{
+    return control->member[control->size + rank];
+}
+
+/* Counters of one rank in one group; atomic, because another thread may ask for them. */
 typedef struct zro__counters {
     _Atomic uint64_t operations, direct_bytes, link_bytes, link_messages, waits, sleeps, wait_ns;
 } zro__counters;
 
+/* A group does one thing at a time, so each counter has one writer, and needs no locked addition. */
+static inline void zro__count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+typedef struct zro__wire zro__wire;
+
 typedef struct zro__board {
     zro__control *control;
-    zro__slot *slots; /* size of them */
+    zro__slot *slots; /* of the near ranks, by place */
     zro__life *lives; /* of the world, indexed by member */
+    zro__wire *wire;  /* to the far ranks; NULL if there are none */
     int rank, size;
     uint64_t timeout_ms;
+    uint64_t nap_us; /* how long a wait with a wire sleeps between two polls */
     uint64_t number; /* operations that this rank has begun */
     zro__counters *counters;
 } zro__board;
 
+enum { ZRO__NAP_US = 50, ZRO__LANE_NAP_US = 1000 }; /* short naps beside a computing program would cost it dearly */
+
 /* Bytes of control block and slots; where the slots begin. */
-size_t zro__board_bytes(int size);
-zro__slot *zro__board_slots(zro__control *control, int size);
+size_t zro__board_bytes(int size, int n_near);
+zro__slot *zro__board_slots(zro__control *control);
+
+/* Ranks that share memory are near each other. */
+int zro__is_near(const zro__board *board, int rank);
+int zro__first_near(const zro__board *board);
+zro__slot *zro__far_slot_of(const zro__board *board, int rank); /* where there are far ranks */
+static inline zro__slot *zro__slot_of(const zro__board *board, int rank)
+{
+    return board->wire == NULL ? &board->slots[rank] : zro__far_slot_of(board, rank); /* all are near, in order */
+}
 
 /* What `arrive` and `gather_arrivals` do is one barrier that carries a header and up to ZRO__PAYLOAD_BYTES.
  *
@@ -118,8 +156,12 @@ zro__slot *zro__board_slots(zro__control *control, int size);
  * gather_arrivals: waits for all and compares their headers with rank 0's; a difference breaks the group.
  * After it, header_of and payload_of any rank may be read until this rank arrives again. */
 void *zro__payload(zro__board *board);
-zro_status zro__arrive(zro__board *board, zro__header *header);
-zro_status zro__gather_arrivals(zro__board *board);
+zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes);
+zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes);
+
+/* The number of the last operation that the slot's rank arrived at.  write: all of an arrival but its post. */
+uint64_t zro__slot_arrived(zro__slot *slot);
+zro__word *zro__slot_write(zro__slot *slot, const zro__header *header);
 const zro__header *zro__header_of(const zro__board *board, int rank);
 const void *zro__payload_of(const zro__board *board, int rank);
 
@@ -136,11 +178,20 @@ zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int ra
 typedef zro_status (*zro__check_fn)(void *user, uint64_t waited_ms);
 zro_status zro__word_wait(zro__word *word, uint64_t target, zro__check_fn check, void *user, zro__counters *counters);
 
+/* The same while a board's wire is polled, if it has one. */
+zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user);
+
 /* OK, or the verdict with its text. */
 zro_status zro__verdict_get(const zro__control *control);
 
 /* Breaks the group with the calling thread's error text, unless it is broken already; returns the verdict that holds. */
 zro_status zro__break(zro__board *board, zro_status code);
+
+/* The same for what a far rank told: it has told all others itself. */
+int zro__control_break(zro__control *control, zro_status code, const char *text);
+
+/* Why a rank cannot be waited for any more (it is dead, or its link has failed), or NULL. */
+const char *zro__gone(const zro__board *board, int rank);
 
 /* Both are part of `call`, whose name texts give.
  *
@@ -149,7 +200,7 @@ zro_status zro__break(zro__board *board, zro_status code);
 zro_status zro__vote(zro__board *board, zro__call call, zro_status mine);
 
 /* Compares descriptions; a difference is MISMATCH on all, naming the first rank that differs from rank 0.  `mine` is voted on
- * with it, and rank 0's `number` is given to all.  Descriptions longer than a few thousand characters are cut.  Collective. */
+ * with it, and the `number` of the first near rank is given to all near it.  Descriptions longer than a few thousand characters are cut.  Collective. */
 zro_status zro__agree(zro__board *board, zro__call call, const char *what, const char *description, uint64_t *number,
                       zro_status mine);
 

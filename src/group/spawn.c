@@ -52,7 +52,7 @@ static zro_status check_one_thread(void)
                          "spawn: the process has %d threads, and only one of them would live on in a forked rank; "
                          "use zro_spawn_threads or `zro run`",
                          n - 2);
-    if (zro__env_mpi_tasks(&mpi) > 1)
+    if (zro__env_mpi_tasks(&mpi) != 1)
         return zro__fail(ZRO_ERR_STATE, "spawn: the process was started by an MPI launcher (%s)", mpi);
     return ZRO_OK;
 }

@@ -1,5 +1,8 @@
 /* Tickets.
  *
+ * Without a link all ranks meet in the memory of rank 0.  With one, ranks with equal machine, user and namespaces are near each
+ * other and meet in the memory of the lowest of them, here called first; what lies between is the link's.
+ *
  * The first rank's memfd reaches a peer in one of two ways, which both read off the tickets: the peer opens
  * /proc/PID/fd/N, if the two have the same user and namespaces and the first rank is dumpable; otherwise the descriptor is
  * passed through a socket in the abstract name space, named by the first rank's nonce, which works wherever the network
@@ -23,7 +26,7 @@
 
 #include "base/clock.h"
 
-static const char magic[8] = "zrotick1";
+static const char magic[8] = "zrotick2";
 
 typedef enum way { WAY_PROC, WAY_SOCKET, WAY_NONE } way;
 
@@ -60,7 +63,8 @@ static uint64_t sum_of(const zro__ticket *t)
     return zro__hash(ZRO__HASH_START, t, offsetof(zro__ticket, sum));
 }
 
-void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *t)
+void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, uint64_t number,
+                       zro__ticket *t)
 {
     memset(t, 0, sizeof *t);
     memcpy(t->magic, magic, sizeof magic);
@@ -79,10 +83,34 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     t->view = (uint64_t)(uintptr_t)view;
     t->machine = config->machine;
     t->cells = zro__cells_hash(config->cells, size);
+    t->message_bytes = config->link == NULL ? 0 : config->link->message_bytes;
+    t->number = number;
     t->sum = sum_of(t);
 }
 
 /* ---- reading ---- */
+
+/* An equivalence, so that near ranks are near to the same ones. */
+static int are_near(const zro__ticket *a, const zro__ticket *b)
+{
+    if (a->message_bytes == 0)
+        return 1;
+    return a->boot == b->boot && a->machine == b->machine && a->uid == b->uid && a->user_ns == b->user_ns
+           && a->pid_ns == b->pid_ns && a->net_ns == b->net_ns;
+}
+
+int zro__ticket_first_near(const void *tickets, int rank)
+{
+    zro__ticket own = zro__ticket_get(tickets, rank);
+
+    for (int r = 0; r < rank; r++) {
+        zro__ticket t = zro__ticket_get(tickets, r);
+
+        if (are_near(&t, &own))
+            return r;
+    }
+    return rank;
+}
 
 int zro__ticket_first_of_process(const void *tickets, int rank)
 {
@@ -91,16 +119,35 @@ int zro__ticket_first_of_process(const void *tickets, int rank)
     for (int r = 0; r < rank; r++) {
         zro__ticket t = zro__ticket_get(tickets, r);
 
-        if (t.boot == own.boot && t.pid_ns == own.pid_ns && t.pid == own.pid)
+        if (t.boot == own.boot && t.pid_ns == own.pid_ns && t.pid == own.pid && are_near(&t, &own))
             return r;
     }
     return rank;
 }
 
-int zro__tickets_one_pid_ns(const void *tickets, int size)
+size_t zro__tickets_message_bytes(const void *tickets, int size)
 {
-    for (int r = 1; r < size; r++)
-        if (zro__ticket_get(tickets, r).pid_ns != zro__ticket_get(tickets, 0).pid_ns)
+    uint64_t least = UINT64_MAX;
+
+    for (int r = 0; r < size; r++) {
+        uint64_t bytes = zro__ticket_get(tickets, r).message_bytes;
+
+        least = bytes < least ? bytes : least;
+    }
+    return (size_t)least;
+}
+
+static int one_pid_ns(const void *tickets, int a, int b)
+{
+    return zro__ticket_get(tickets, a).pid_ns == zro__ticket_get(tickets, b).pid_ns;
+}
+
+int zro__tickets_one_pid_ns(const void *tickets, int rank, int size)
+{
+    int first = zro__ticket_first_near(tickets, rank);
+
+    for (int r = 0; r < size; r++)
+        if (zro__ticket_first_near(tickets, r) == first && !one_pid_ns(tickets, first, r))
             return 0;
     return 1;
 }
@@ -165,7 +212,10 @@ zro_status zro__tickets_check(const void *tickets, int rank, int size)
                              (int)t->size, (int)first.size);
         if (t->cells != first.cells)
             return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: the cells of rank %d differ from rank 0's", r);
-        if (way_to(&first, t) == WAY_NONE)
+        if ((t->message_bytes == 0) != (first.message_bytes == 0))
+            return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: rank %d has %s link, rank 0 has %s", r,
+                             t->message_bytes == 0 ? "no" : "a", t->message_bytes == 0 ? "one" : "none");
+        if (t->message_bytes == 0 && way_to(&first, t) == WAY_NONE)
             return zro__fail(ZRO_ERR_UNSUPPORTED, "group_create_tickets: ranks 0 and %d cannot share memory: %s", r,
                              why_not(&first, t));
     }
@@ -188,13 +238,14 @@ static zro_status open_proc(const zro__ticket *first, int *fd)
         snprintf(want + at + 2 * i, 3, "%02x", first->nonce[i]);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)first->pid, (int)first->fd);
     if (readlink(path, name, sizeof name - 1) < 0 && errno != ENOENT)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: rank 0's memory (%s)", path);
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: rank %d's memory (%s)", (int)first->rank, path);
     if (strncmp(name, want, strlen(want)) != 0)
-        return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank 0 is gone, or has given up: its memory (%s) is not there",
-                         path);
+        return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone, or has given up: its memory (%s) is not there",
+                         (int)first->rank, path);
     *fd = open(path, O_RDWR | O_CLOEXEC);
     if (*fd < 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: opening rank 0's memory (%s)", path);
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: opening rank %d's memory (%s)", (int)first->rank,
+                               path);
     return ZRO_OK;
 }
 
@@ -263,34 +314,36 @@ static int wait_readable(int fd, uint64_t start, uint64_t timeout_ms)
     return 0;
 }
 
-/* Whether this rank, for its process, gets the memory through the socket. */
-static int fetches(const void *tickets, int rank)
+/* Whether this rank, for its process, gets the memory of rank `from` through the socket. */
+static int fetches(const void *tickets, int rank, int from)
 {
-    zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
+    int near = zro__ticket_first_near(tickets, rank);
+    zro__ticket first = zro__ticket_get(tickets, near), own = zro__ticket_get(tickets, rank);
 
-    return rank > 0 && zro__ticket_first_of_process(tickets, rank) == rank && way_to(&first, &own) == WAY_SOCKET;
+    return rank != near && near == from && zro__ticket_first_of_process(tickets, rank) == rank
+           && way_to(&first, &own) == WAY_SOCKET;
 }
 
 /* A rank that fetches and has ended, or -1. */
-static int ended_fetcher(const void *tickets, int size)
+static int ended_fetcher(const void *tickets, int size, int from)
 {
-    for (int r = 1; r < size && zro__tickets_one_pid_ns(tickets, size); r++)
-        if (fetches(tickets, r) && zro__process_ended(zro__ticket_get(tickets, r).pid))
+    for (int r = from + 1; r < size; r++)
+        if (fetches(tickets, r, from) && one_pid_ns(tickets, from, r) && zro__process_ended(zro__ticket_get(tickets, r).pid))
             return r;
     return -1;
 }
 
-zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
+zro_status zro__ticket_serve(const void *tickets, int rank, int size, uint64_t timeout_ms)
 {
-    zro__ticket first = zro__ticket_get(tickets, 0);
+    zro__ticket first = zro__ticket_get(tickets, rank);
     struct sockaddr_un name;
     socklen_t length = socket_name(&first, &name);
     uint64_t start = zro__now_ns();
     zro_status st = ZRO_OK;
     int left = 0, listener;
 
-    for (int r = 1; r < size; r++)
-        left += fetches(tickets, r);
+    for (int r = rank + 1; r < size; r++)
+        left += fetches(tickets, r, rank);
     if (left == 0)
         return ZRO_OK;
     listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -301,7 +354,7 @@ zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
         int peer;
 
         if (!wait_readable(listener, zro__now_ns(), 100) && (zro__now_ns() - start) / 1000000 < timeout_ms) {
-            int gone = ended_fetcher(tickets, size);
+            int gone = ended_fetcher(tickets, size, rank);
 
             if (gone >= 0)
                 st = zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", gone);
@@ -330,7 +383,8 @@ zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms)
 /* The first rank listens once it is in its create, which may be after this: so a refusal is tried again, until the deadline. */
 static zro_status fetch(const void *tickets, int rank, uint64_t timeout_ms, int *fd)
 {
-    zro__ticket zero = zro__ticket_get(tickets, 0), *first = &zero;
+    int near = zro__ticket_first_near(tickets, rank);
+    zro__ticket nearest = zro__ticket_get(tickets, near), *first = &nearest;
     struct sockaddr_un name;
     socklen_t length = socket_name(first, &name);
     uint64_t start = zro__now_ns();
@@ -348,18 +402,19 @@ static zro_status fetch(const void *tickets, int rank, uint64_t timeout_ms, int 
         close(s);
         if (*fd >= 0)
             return ZRO_OK;
-        if (zro__tickets_one_pid_ns(tickets, rank + 1) && zro__process_ended(first->pid))
-            return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank 0 is gone");
+        if (one_pid_ns(tickets, near, rank) && zro__process_ended(first->pid))
+            return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", near);
         if ((zro__now_ns() - start) / 1000000 >= timeout_ms)
-            return zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: rank 0 did not pass its memory within %" PRIu64 " ms",
-                             timeout_ms);
+            return zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: rank %d did not pass its memory within %" PRIu64 " ms",
+                             near, timeout_ms);
         poll(NULL, 0, 1);
     }
 }
 
 zro_status zro__ticket_open(const void *tickets, int rank, uint64_t timeout_ms, int *fd)
 {
-    zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
+    zro__ticket first = zro__ticket_get(tickets, zro__ticket_first_near(tickets, rank));
+    zro__ticket own = zro__ticket_get(tickets, rank);
 
     return way_to(&first, &own) == WAY_PROC ? open_proc(&first, fd) : fetch(tickets, rank, timeout_ms, fd);
 }

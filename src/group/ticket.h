@@ -16,13 +16,16 @@ typedef struct zro__ticket {
     unsigned char nonce[16];
     uint64_t view; /* an address, for ranks of the same process */
     int64_t machine;
-    uint64_t cells; /* a hash; 0 for NULL */
-    uint64_t sum;   /* hash of all the above: last */
+    uint64_t cells;         /* a hash; 0 for NULL */
+    uint64_t message_bytes; /* of the link; 0: there is none */
+    uint64_t number;        /* the first rank's: the group's on the link */
+    uint64_t sum;           /* hash of all the above: last */
 } zro__ticket;
 
 _Static_assert(sizeof(zro__ticket) <= ZRO_TICKET_BYTES, "a ticket fits");
 
-void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *out);
+void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, uint64_t number,
+                       zro__ticket *out);
 
 /* A ticket, and written by this process. */
 int zro__ticket_is_own(const zro__ticket *t);
@@ -30,21 +33,28 @@ int zro__ticket_is_own(const zro__ticket *t);
 /* Tickets as the program brings them are ZRO_TICKET_BYTES apart and not aligned: this is the r-th. */
 zro__ticket zro__ticket_get(const void *tickets, int r);
 
-/* Checks `size` tickets as rank `rank` got them: what they are, that they belong together, that the ranks can share memory.
+/* Checks `size` tickets as rank `rank` got them: what they are, that they belong together, that all ranks can share memory or
+ * have a link.
  * Everything but the last look (is the own ticket of this process) is the same on all ranks. */
 zro_status zro__tickets_check(const void *tickets, int rank, int size);
 
-/* The lowest rank of the same process. */
+/* The lowest rank that `rank` shares memory with, in which everybody near it meets.  Without a link that is rank 0. */
+int zro__ticket_first_near(const void *tickets, int rank);
+
+/* The lowest near rank of the same process. */
 int zro__ticket_first_of_process(const void *tickets, int rank);
 
-/* Process numbers mean the same to all ranks. */
-int zro__tickets_one_pid_ns(const void *tickets, int size);
+/* The longest message that all ranks' links take. */
+size_t zro__tickets_message_bytes(const void *tickets, int size);
+
+/* Process numbers mean the same to all ranks near this one. */
+int zro__tickets_one_pid_ns(const void *tickets, int rank, int size);
 
 /* What a ticket has of `config.cells`. */
 uint64_t zro__cells_hash(const int32_t *cells, int size);
 
-/* On the first rank: gives its memfd to those who cannot open it.  On the others: a descriptor of the first rank's memfd. */
-zro_status zro__ticket_serve(const void *tickets, int size, uint64_t timeout_ms);
+/* On the first near rank: gives its memfd to those who cannot open it.  On the others: a descriptor of that rank's memfd. */
+zro_status zro__ticket_serve(const void *tickets, int rank, int size, uint64_t timeout_ms);
 zro_status zro__ticket_open(const void *tickets, int rank, uint64_t timeout_ms, int *fd);
 
 #endif

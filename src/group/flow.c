@@ -1,0 +1,147 @@
+/* Who reaches what, and the owner's work: see flow.h and xfer.c. */
+#include "group/flow.h"
+
+#include "base/point.h"
+
+enum { POOL_BYTES = 128 << 10 }; /* less than this is not worth waking threads for */
+
+/* ---- who reaches what ---- */
+
+const zro__header *zro__flow_header(const zro__flow *f, int rank)
+{
+    return zro__header_of(&f->g->board, rank);
+}
+
+int zro__flow_shares(const zro__flow *f, int a, int b)
+{
+    return f->g->machine[a] == f->g->machine[b]
+           && !((zro__flow_header(f, a)->flags | zro__flow_header(f, b)->flags) & ZRO__HEADER_SLOW);
+}
+
+int zro__flow_reads(const zro__flow *f, int owner, int rank)
+{
+    return owner == rank || (zro__flow_shares(f, owner, rank) && zro__flow_header(f, rank)->in != ZRO__NOWHERE);
+}
+
+int zro__flow_writes(const zro__flow *f, int owner, int rank)
+{
+    return owner == rank || (zro__flow_shares(f, owner, rank) && zro__flow_header(f, rank)->out != ZRO__NOWHERE);
+}
+
+int zro__flow_receives(const zro__flow *f, int owner, int rank)
+{
+    return f->x->to == ZRO__TO_ALL || f->x->to == rank || (f->x->to == ZRO__TO_OWNER && owner == rank);
+}
+
+int zro__flow_has(const zro__flow *f, int rank, size_t part)
+{
+    const uint64_t *bits = f->x->present == NULL ? NULL : zro__payload_of(&f->g->board, rank);
+
+    return bits == NULL || (bits[part / 64] >> (part % 64) & 1);
+}
+
+/* ---- the owner's work ---- */
+
+/* The pieces and destinations of one run, set up for tiles of it to be done by any thread. */
+typedef struct job {
+    zro__flow *f;
+    zro__run run;
+    int n_dst;
+    const void **src; /* by order of addition; without reduction the one source */
+    void **dst;
+} job;
+
+/* Elements [from, from + n) of the run. */
+static void do_tiles(const job *j, const void **src, void **dst, size_t from, size_t n)
+{
+    zro__flow *f = j->f;
+    const zro__xfer *x = f->x;
+    const zro__kernels *kernels = f->g->kernels;
+    int n_src = x->reduces ? f->size : 1;
+
+    for (int k = 0; k < n_src; k++)
+        src[k] = j->src[k] == NULL ? NULL : (const char *)j->src[k] + from * f->in_size;
+    for (int k = 0; k < j->n_dst; k++)
+        dst[k] = (char *)j->dst[k] + from * f->out_size;
+    if (x->apply == NULL && x->reduces)
+        kernels->reduce(&f->reduce, src, dst, j->n_dst, n, f->stream);
+    else if (x->apply == NULL)
+        kernels->copy(dst, j->n_dst, src[0], n * f->in_size, f->stream);
+    if (x->apply == NULL)
+        return;
+
+    for (size_t at = 0; at < n; at += ZRO__TILE) {
+        _Alignas(64) char tile[ZRO__TILE * sizeof(double)], blank[ZRO__TILE * sizeof(double)];
+        zro__run piece = { j->run.part, j->run.first + from + at, n - at < ZRO__TILE ? n - at : ZRO__TILE };
+        const void *in = tile;
+        void *tile_dst[1] = { tile }, *own;
+
+        if (x->reduces)
+            kernels->reduce(&f->reduce, src, tile_dst, 1, piece.count, 0);
+        else
+            in = src[0];
+        own = x->out != NULL ? (char *)x->out + f->parts[piece.part].out_at + piece.first * f->out_size : (void *)blank;
+        x->apply(x->apply_user, &piece, in, own);
+        kernels->copy(dst, j->n_dst, own, piece.count * f->out_size, f->stream);
+        for (int k = 0; k < n_src; k++)
+            src[k] = src[k] == NULL ? NULL : (const char *)src[k] + piece.count * f->in_size;
+        for (int k = 0; k < j->n_dst; k++)
+            dst[k] = (char *)dst[k] + piece.count * f->out_size;
+    }
+}
+
+/* Items are even shares of the run, one for each thread, so that each has arrays of pointers of its own. */
+static void do_shares(void *ctx, size_t first_share, size_t last_share)
+{
+    const job *j = ctx;
+    zro__flow *f = j->f;
+
+    for (size_t i = first_share; i < last_share; i++) {
+        size_t first, length;
+
+        zro__cut_even(j->run.count, (int)f->g->settings.threads, (int)i, &first, &length);
+        do_tiles(j, f->g->scratch.src + (i + 1) * (size_t)f->size, f->g->scratch.dst + (i + 1) * (size_t)f->size, first,
+                 length);
+        f->g->kernels->fence(); /* each thread orders its own streamed stores */
+    }
+}
+
+void zro__flow_do(zro__flow *f, const zro__run *run)
+{
+    zro__scratch *s = &f->g->scratch;
+    const zro__part *part = &f->parts[run->part];
+    size_t in_bytes = run->count * f->in_size, out_bytes = run->count * f->out_size;
+    size_t in_at = part->in_at + run->first * f->in_size, out_at = part->out_at + run->first * f->out_size;
+    job j = { f, *run, 0, s->src, s->dst };
+    uint64_t in_place = 0;
+
+    for (int k = 0; k < (f->x->reduces ? f->size : 1); k++) {
+        int r = f->x->reduces ? f->g->order[k] : part->source;
+
+        if (!zro__flow_has(f, r, run->part)) {
+            s->src[k] = NULL;
+        } else if (s->in_of[r] != NULL) {
+            s->src[k] = s->in_of[r] + in_at;
+            in_place += r == f->me ? 0 : in_bytes;
+        } else {
+            s->src[k] = s->message[r];
+            s->message[r] += in_bytes;
+        }
+    }
+    for (int r = 0; r < f->size; r++) {
+        if (!zro__flow_receives(f, f->me, r))
+            continue;
+        if (s->out_of[r] != NULL) {
+            s->dst[j.n_dst++] = s->out_of[r] + out_at;
+            in_place += r == f->me ? 0 : out_bytes;
+        } else if (s->room[r] != NULL) {
+            s->dst[j.n_dst++] = s->room[r];
+            s->room[r] += out_bytes;
+        }
+    }
+    zro__count(&f->g->counters.direct_bytes, in_place);
+    if (f->g->pool != NULL && in_bytes + out_bytes >= POOL_BYTES)
+        zro__pool_run(f->g->pool, do_shares, &j, f->g->settings.threads);
+    else
+        do_tiles(&j, s->src + f->size, s->dst + f->size, 0, run->count);
+}
