@@ -1,0 +1,77 @@
+# The MPIs that libzro_mpi is built for.
+#
+# An MPI is known by its compiler wrapper, which says what to include and to link; what it is called is what its mpi.h says.
+# Sets zro_mpis to the names found, zro_mpi_default to the one that zro::mpi is (that of plain `mpicc`, else the first), and for
+# each name zro_mpi_NAME_wrapper, zro_mpi_NAME_includes (folders) and zro_mpi_NAME_link (options and libraries).
+
+set(ZRO_MPI AUTO CACHE STRING "compiler wrappers of the MPIs to build for, as a list; AUTO: those found; OFF: none")
+
+set(zro_mpis)
+set(zro_mpi_default)
+
+# zro_mpi_look(WRAPPER OUT): sets OUT to the name of the wrapper's MPI and adds it to the others; to "" if it does not work.
+macro(zro_mpi_look wrapper out)
+    set(${out} "")
+    file(WRITE ${PROJECT_BINARY_DIR}/CMakeFiles/zro_mpi.c "#include <mpi.h>\n")
+    execute_process(COMMAND ${wrapper} -E -dM ${PROJECT_BINARY_DIR}/CMakeFiles/zro_mpi.c
+                    OUTPUT_VARIABLE macros ERROR_QUIET RESULT_VARIABLE macros_failed)
+    execute_process(COMMAND ${wrapper} -show OUTPUT_VARIABLE command ERROR_QUIET RESULT_VARIABLE command_failed)
+    if(macros_failed STREQUAL "0" AND command_failed STREQUAL "0")
+        if(macros MATCHES "#define OPEN_MPI ")
+            set(${out} openmpi)
+        elseif(macros MATCHES "#define I_MPI_VERSION ")
+            set(${out} intelmpi)
+        elseif(macros MATCHES "#define MVAPICH[2]?_VERSION ")
+            set(${out} mvapich)
+        elseif(macros MATCHES "#define MPICH_VERSION ")
+            set(${out} mpich)
+        else()
+            set(${out} other)
+        endif()
+    endif()
+    if(${out} AND NOT ${out} IN_LIST zro_mpis)
+        list(APPEND zro_mpis ${${out}})
+        set(zro_mpi_${${out}}_wrapper ${wrapper})
+        set(zro_mpi_${${out}}_includes)
+        set(zro_mpi_${${out}}_link)
+        separate_arguments(words UNIX_COMMAND "${command}")
+        foreach(word ${words})
+            if(word MATCHES "^-I(.+)")
+                list(APPEND zro_mpi_${${out}}_includes ${CMAKE_MATCH_1})
+            elseif(word MATCHES "^(-[lL].+|-Wl,(-rpath|--enable-new-dtags).*|-pthread|/.+\\.(a|so))$")
+                list(APPEND zro_mpi_${${out}}_link ${word})
+            endif()
+        endforeach()
+    endif()
+endmacro()
+
+if(ZRO_MPI STREQUAL "AUTO")
+    foreach(wrapper mpicc.openmpi mpicc.mpich)
+        zro_mpi_look(${wrapper} name)
+    endforeach()
+    zro_mpi_look(mpicc zro_mpi_default)
+elseif(ZRO_MPI)
+    foreach(wrapper ${ZRO_MPI})
+        zro_mpi_look(${wrapper} name)
+        if(NOT name)
+            message(FATAL_ERROR "ZRO_MPI: ${wrapper} is not a compiler wrapper of an MPI that works (-show, mpi.h)")
+        endif()
+    endforeach()
+endif()
+if(NOT zro_mpi_default AND zro_mpis)
+    list(GET zro_mpis 0 zro_mpi_default)
+endif()
+
+if(zro_mpis)
+    message(STATUS "MPI: ${zro_mpis}; zro::mpi is ${zro_mpi_default}")
+elseif(ZRO_MPI)
+    message(STATUS "MPI: none found, so no libzro_mpi")
+endif()
+
+# What was found, for scripts: name, wrapper, folders to include.
+set(text "")
+foreach(mpi ${zro_mpis})
+    string(REPLACE ";" " " folders "${zro_mpi_${mpi}_includes}")
+    string(APPEND text "${mpi} ${zro_mpi_${mpi}_wrapper} ${folders}\n")
+endforeach()
+file(WRITE ${PROJECT_BINARY_DIR}/mpi.txt "${text}")

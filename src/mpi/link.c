@@ -1,0 +1,484 @@
+/* The MPI link: see link.h.
+ *
+ * A channel is a tag: messages of one source and tag are ordered, and each tag of a duplicate belongs to one group for ever.
+ * held sends are synchronous ones (MPI_Issend), which end when the receive was posted: eager sends would fill the memory of a
+ * receiver that is busy elsewhere.  All open requests lie in one flat array; whoever polls tests them with one MPI_Testsome, so
+ * that nothing ever blocks inside MPI.
+ *
+ * MPI's silence about a dead rank means nothing, its errors mean that the request failed.  Open MPI gives errors to the
+ * duplicate's handler, which returns them; MPICH asks the world's handler when a request ends with an error, which is the
+ * program's to choose.  The one error that peers could cause, a message longer than its receive, is ruled out by the protocol
+ * above: nobody sends data before everybody's headers were compared.
+ *
+ * A duplicate that carried messages is never freed: peers may still send to it (that they left, say), and an MPI that gave its
+ * number to another communicator would deliver there.  One that carried none, because all ranks share memory, is freed by a
+ * later create, the only place where this thread is known to be allowed to call MPI. */
+#include "mpi/link.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MESSAGE_BYTES = 1 << 20, ROOM = 64 };
+
+/* MPI is one for the process, and so is this.  All but the atomics under the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int wanted; /* threads that wait for the lock; pollers stand back for them */
+static atomic_int groups; /* creates that were given a table and have not closed it */
+static zro__mpi_link *links;
+static int keyval = MPI_KEYVAL_INVALID; /* of our attribute of the program's communicators */
+
+/* ---- lock and errors ---- */
+
+void zro__mpi_lock(void)
+{
+    atomic_fetch_add_explicit(&wanted, 1, memory_order_relaxed);
+    pthread_mutex_lock(&lock);
+    atomic_fetch_sub_explicit(&wanted, 1, memory_order_relaxed);
+}
+
+void zro__mpi_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+zro_status zro__mpi_error(zro_status status, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return zro_error_set(status, text);
+}
+
+static const char *text_of(int code, char *text)
+{
+    int length = 0;
+
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+        snprintf(text, MPI_MAX_ERROR_STRING, "MPI error %d", code);
+    return text;
+}
+
+zro_status zro__mpi_fail(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING];
+
+    return zro__mpi_error(ZRO_ERR_SYSTEM, "mpi_group_create: %s: %s", what, text_of(code, text));
+}
+
+/* ---- requests ---- */
+
+static int grow(zro__mpi_link *l)
+{
+    size_t room = (size_t)l->room + ROOM;
+    void *requests = realloc(l->requests, room * sizeof *l->requests), *opens, *indices, *statuses;
+
+    if (requests != NULL)
+        l->requests = requests;
+    opens = realloc(l->opens, room * sizeof *l->opens);
+    if (opens != NULL)
+        l->opens = opens;
+    indices = realloc(l->indices, room * sizeof *l->indices);
+    if (indices != NULL)
+        l->indices = indices;
+    statuses = realloc(l->statuses, room * sizeof *l->statuses);
+    if (statuses != NULL)
+        l->statuses = statuses;
+    if (requests == NULL || opens == NULL || indices == NULL || statuses == NULL)
+        return 0;
+    l->room = (int)room;
+    return 1;
+}
+
+static void refuse(zro_link_request *request, const char *text)
+{
+    request->state = ZRO_LINK_FAILED;
+    request->text = text;
+}
+
+/* The place for the handle of a new request, or NULL with the request refused. */
+static MPI_Request *begin(zro__mpi_link *l, uint64_t channel, size_t bytes, zro_link_request *request)
+{
+    l->used = 1;
+    if (channel >= l->channels)
+        refuse(request, "this MPI has no tags left for more groups (MPI_TAG_UB)");
+    else if (bytes > MESSAGE_BYTES)
+        refuse(request, "the message is longer than message_bytes");
+    else if (l->n == l->room && !grow(l))
+        refuse(request, "out of memory: the MPI link's requests");
+    else
+        return &l->requests[l->n];
+    return NULL;
+}
+
+static void begun(zro__mpi_link *l, int code, int is_receive, zro_link_request *request)
+{
+    if (code != MPI_SUCCESS) {
+        refuse(request, text_of(code, l->text));
+        return;
+    }
+    l->opens[l->n] = (zro__mpi_open){ .request = request, .is_receive = is_receive };
+    request->state = ZRO_LINK_OPEN;
+    request->own[0] = (void *)(uintptr_t)l->n;
+    l->n++;
+}
+
+static void send_to(void *self, int peer, uint64_t channel, const void *data, size_t bytes, zro_switch held,
+                    zro_link_request *request)
+{
+    zro__mpi_link *l = self;
+    MPI_Request *r;
+    int code;
+
+    zro__mpi_lock();
+    r = begin(l, channel, bytes, request);
+    if (r != NULL) {
+        code = held == ZRO_ON ? MPI_Issend(data, (int)bytes, MPI_BYTE, peer, (int)channel, l->comm, r)
+                              : MPI_Isend(data, (int)bytes, MPI_BYTE, peer, (int)channel, l->comm, r);
+        begun(l, code, 0, request);
+    }
+    zro__mpi_unlock();
+}
+
+static void receive_from(void *self, int peer, uint64_t channel, void *data, size_t bytes, zro_link_request *request)
+{
+    zro__mpi_link *l = self;
+    MPI_Request *r;
+
+    zro__mpi_lock();
+    r = begin(l, channel, bytes, request);
+    if (r != NULL)
+        begun(l, MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, (int)channel, l->comm, r), 1, request);
+    zro__mpi_unlock();
+}
+
+/* MPI is done with the i-th request, whose place is then empty until `compact`. */
+static void end(zro__mpi_link *l, int i, int code, MPI_Status *status)
+{
+    zro_link_request *request = l->opens[i].request;
+    int cancelled = 0, bytes = 0;
+
+    l->opens[i].request = NULL;
+    if (code == MPI_SUCCESS && l->opens[i].is_cancelled)
+        MPI_Test_cancelled(status, &cancelled);
+    if (code != MPI_SUCCESS) {
+        refuse(request, text_of(code, l->text));
+    } else if (cancelled) {
+        refuse(request, "cancelled");
+    } else {
+        if (l->opens[i].is_receive)
+            MPI_Get_count(status, MPI_BYTE, &bytes);
+        request->bytes = (size_t)bytes;
+        request->state = ZRO_LINK_DONE;
+    }
+}
+
+static void compact(zro__mpi_link *l)
+{
+    int kept = 0;
+
+    for (int i = 0; i < l->n; i++) {
+        if (l->opens[i].request == NULL)
+            continue;
+        if (kept < i) {
+            l->opens[kept] = l->opens[i];
+            l->requests[kept] = l->requests[i];
+            l->opens[kept].request->own[0] = (void *)(uintptr_t)kept;
+        }
+        kept++;
+    }
+    l->n = kept;
+}
+
+static int test_one(zro__mpi_link *l, int i)
+{
+    MPI_Status status;
+    int done = 0, code = MPI_Test(&l->requests[i], &done, &status);
+
+    if (code != MPI_SUCCESS || done)
+        end(l, i, code, &status);
+    return code != MPI_SUCCESS || done;
+}
+
+static void test_all(zro__mpi_link *l)
+{
+    int n = 0, flag, code, class = MPI_SUCCESS, ended = 0;
+
+    if (l->n == 0) { /* what MPI took from us may still be on its way, and only calls move it */
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, l->comm, &flag, MPI_STATUS_IGNORE);
+        return;
+    }
+    code = MPI_Testsome(l->n, l->requests, &n, l->indices, l->statuses);
+    if (code != MPI_SUCCESS)
+        MPI_Error_class(code, &class);
+    if (code == MPI_SUCCESS || class == MPI_ERR_IN_STATUS) {
+        for (int k = 0; n != MPI_UNDEFINED && k < n; k++, ended = 1)
+            end(l, l->indices[k], code == MPI_SUCCESS ? code : l->statuses[k].MPI_ERROR, &l->statuses[k]);
+    } else { /* it did not say whose error it is */
+        for (int i = 0; i < l->n; i++)
+            ended |= test_one(l, i);
+    }
+    if (ended)
+        compact(l);
+}
+
+static void poll_link(void *self)
+{
+    if (atomic_load_explicit(&wanted, memory_order_relaxed) > 0 || pthread_mutex_trylock(&lock) != 0)
+        return;
+    test_all(self);
+    zro__mpi_unlock();
+}
+
+/* Only receives can be cancelled: a send may be half way into the peer's memory. */
+static void cancel(void *self, zro_link_request *request)
+{
+    zro__mpi_link *l = self;
+    int i;
+
+    zro__mpi_lock();
+    if (request->state == ZRO_LINK_OPEN) {
+        i = (int)(uintptr_t)request->own[0];
+        if (l->opens[i].is_receive && !l->opens[i].is_cancelled)
+            l->opens[i].is_cancelled = MPI_Cancel(&l->requests[i]) == MPI_SUCCESS;
+        if (test_one(l, i))
+            compact(l);
+    }
+    zro__mpi_unlock();
+}
+
+static uint64_t number(void *self)
+{
+    zro__mpi_link *l = self;
+    uint64_t result;
+
+    zro__mpi_lock();
+    result = l->numbers++ * (uint64_t)l->size + (uint64_t)l->rank;
+    zro__mpi_unlock();
+    return result;
+}
+
+static void close_link(void *self)
+{
+    zro__mpi_link_drop(self);
+    atomic_fetch_sub(&groups, 1);
+}
+
+void zro__mpi_link_table(zro__mpi_link *link, zro_switch one_thread, zro_link *table)
+{
+    *table = (zro_link)ZRO_LINK_INIT;
+    table->self = link;
+    table->message_bytes = MESSAGE_BYTES;
+    table->channels = link->channels;
+    table->one_thread = one_thread;
+    table->send = send_to;
+    table->recv = receive_from;
+    table->poll = poll_link;
+    table->cancel = cancel;
+    table->number = number;
+    table->close = close_link;
+    atomic_fetch_add(&groups, 1);
+}
+
+/* ---- the end ---- */
+
+static void nap(long ns)
+{
+    const struct timespec t = { .tv_nsec = ns };
+
+    nanosleep(&t, NULL);
+}
+
+int zro__mpi_is_quiet(void)
+{
+    for (int naps = 0; naps < 1000 && atomic_load(&groups) == 0; naps++) {
+        int open = 0;
+
+        if (pthread_mutex_trylock(&lock) == 0) {
+            for (zro__mpi_link *l = links; l != NULL; l = l->next) {
+                if (l->n > 0)
+                    test_all(l);
+                open += l->n + l->busy;
+            }
+            zro__mpi_unlock();
+            if (open == 0)
+                return 1;
+        }
+        nap(1000000);
+    }
+    return 0;
+}
+
+/* Receives and drops what nobody will ask for.  Only small messages, which have come whole: others could make us wait. */
+static void drain(zro__mpi_link *l)
+{
+    char dropped[8192];
+    MPI_Status status;
+    int found = 0, bytes = 0;
+
+    while (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, l->comm, &found, &status) == MPI_SUCCESS && found) {
+        MPI_Get_count(&status, MPI_BYTE, &bytes);
+        if (bytes < 0 || bytes > (int)sizeof dropped
+            || MPI_Recv(dropped, bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, l->comm, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return;
+    }
+}
+
+/* MPI calls this first in MPI_Finalize.  Peers may have sent to groups that this rank had left, if only that they left too, and
+ * some transports complain about messages that nobody took.  All ranks of a link come here, so a barrier tells when nothing
+ * more will be sent; those who do not come within a second have failed, and nobody waits for them. */
+static int mpi_ends(MPI_Comm comm, int key, void *value, void *extra)
+{
+    int open, done, used = 0;
+
+    (void)comm, (void)key, (void)value, (void)extra;
+    if (atomic_load(&groups) > 0 || pthread_mutex_trylock(&lock) != 0)
+        return MPI_SUCCESS;
+    for (zro__mpi_link *l = links; l != NULL; l = l->next) {
+        l->used = l->used && !l->busy && MPI_Ibarrier(l->comm, &l->last) == MPI_SUCCESS;
+        used += l->used;
+    }
+    /* The barrier may overtake messages: hence some looks more. */
+    for (int naps = 0, more = 20; used > 0 && naps < 10000 && more > 0; naps++) {
+        open = 0;
+        for (zro__mpi_link *l = links; l != NULL; l = l->next) {
+            if (!l->used)
+                continue;
+            done = 1;
+            (void)MPI_Test(&l->last, &done, MPI_STATUS_IGNORE);
+            open += !done;
+            drain(l);
+        }
+        more -= open == 0;
+        nap(50000);
+    }
+    zro__mpi_unlock();
+    return MPI_SUCCESS;
+}
+
+/* ---- duplicates ---- */
+
+void zro__mpi_link_drop(zro__mpi_link *link)
+{
+    atomic_fetch_sub(&link->refs, 1); /* pairs with the load in `sweep` */
+}
+
+/* MPI calls this when the program frees its communicator, and for the world in MPI_Finalize. */
+static int attribute_ends(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)extra;
+    zro__mpi_link_drop(value);
+    return MPI_SUCCESS;
+}
+
+static void free_link(zro__mpi_link *l)
+{
+    free(l->requests);
+    free(l->opens);
+    free(l->indices);
+    free(l->statuses);
+    free(l);
+}
+
+/* Frees the duplicates that nobody holds and that carried nothing. */
+static void sweep(void)
+{
+    for (zro__mpi_link **at = &links; *at != NULL;) {
+        zro__mpi_link *l = *at;
+
+        if (atomic_load(&l->refs) > 0 || l->busy || l->used) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        MPI_Comm_free(&l->comm);
+        free_link(l);
+    }
+}
+
+/* The first time: our attribute, and one of MPI_COMM_SELF, whose end is the beginning of MPI_Finalize. */
+static int begin_process(void)
+{
+    int finalize = MPI_KEYVAL_INVALID, code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, mpi_ends, &finalize, NULL);
+
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_set_attr(MPI_COMM_SELF, finalize, NULL);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, attribute_ends, &keyval, NULL);
+    return code;
+}
+
+static zro_status begin_link(MPI_Comm comm, zro__mpi_link *l, MPI_Request *making)
+{
+    int code = MPI_SUCCESS;
+
+    if (keyval == MPI_KEYVAL_INVALID)
+        code = begin_process();
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_set_attr(comm, keyval, l);
+    if (code != MPI_SUCCESS)
+        return zro__mpi_fail(code, "an attribute of the communicator");
+    /* From here on the attribute holds the link. */
+    l->busy = 1;
+    l->next = links;
+    links = l;
+    code = MPI_Comm_idup(comm, &l->comm, making);
+    return code == MPI_SUCCESS ? ZRO_OK : zro__mpi_fail(code, "duplicating the communicator");
+}
+
+zro_status zro__mpi_link_get(MPI_Comm comm, zro__mpi_link **out, MPI_Request *making)
+{
+    zro__mpi_link *l = NULL;
+    int found = 0, code = MPI_SUCCESS;
+    zro_status st;
+
+    *making = MPI_REQUEST_NULL;
+    *out = NULL;
+    sweep();
+    if (keyval != MPI_KEYVAL_INVALID)
+        code = MPI_Comm_get_attr(comm, keyval, &l, &found);
+    if (code != MPI_SUCCESS)
+        return zro__mpi_fail(code, "an attribute of the communicator");
+    if (found) {
+        if (l->busy)
+            return zro__mpi_error(ZRO_ERR_STATE,
+                                  "mpi_group_create: another create on this communicator is under way or did not end in time; "
+                                  "use a new communicator (MPI_Comm_dup)");
+        l->busy = 1;
+        atomic_fetch_add(&l->refs, 1);
+        *out = l;
+        return ZRO_OK;
+    }
+    l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return zro__mpi_error(ZRO_ERR_MEMORY, "mpi_group_create: out of memory: the MPI link");
+    l->comm = MPI_COMM_NULL;
+    atomic_init(&l->refs, 2); /* the attribute's and the caller's */
+    st = begin_link(comm, l, making);
+    if (st != ZRO_OK && !l->busy)
+        free_link(l);
+    if (st == ZRO_OK)
+        *out = l;
+    return st;
+}
+
+zro_status zro__mpi_link_ready(zro__mpi_link *l)
+{
+    int *bound = NULL, found = 0, code;
+
+    code = MPI_Comm_set_errhandler(l->comm, MPI_ERRORS_RETURN);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_rank(l->comm, &l->rank);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_size(l->comm, &l->size);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found);
+    l->channels = found ? (uint64_t)*bound + 1 : 32768; /* the standard's least */
+    return code == MPI_SUCCESS ? ZRO_OK : zro__mpi_fail(code, "the duplicate of the communicator");
+}

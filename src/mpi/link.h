@@ -1,0 +1,66 @@
+/* The MPI link: messages of groups on a duplicate of the program's communicator.
+ *
+ * There is one duplicate for each communicator from which groups were made, found again by an attribute of it.  It is held by
+ * that attribute and by every group, so either may go first. */
+#ifndef ZRO_MPI_LINK_H
+#define ZRO_MPI_LINK_H
+
+#include <stdatomic.h>
+
+#include "zro_mpi.h"
+
+/* A request that is open. */
+typedef struct zro__mpi_open {
+    zro_link_request *request;
+    int is_receive, is_cancelled;
+} zro__mpi_open;
+
+typedef struct zro__mpi_link {
+    struct zro__mpi_link *next; /* of all */
+    MPI_Comm comm;              /* the duplicate */
+    int rank, size;
+    uint64_t channels; /* tags that this MPI has */
+    atomic_int refs;   /* the attribute's and one for each create */
+    int busy;          /* a create is using it, or never came to its end */
+    int used;          /* a message was sent or expected */
+    uint64_t numbers;  /* given out */
+    MPI_Request last;  /* the barrier in MPI_Finalize */
+
+    /* The first n of each are open; indices and statuses are what MPI_Testsome writes. */
+    int n, room;
+    MPI_Request *requests;
+    zro__mpi_open *opens;
+    int *indices;
+    MPI_Status *statuses;
+
+    char text[MPI_MAX_ERROR_STRING]; /* of the last request that failed */
+} zro__mpi_link;
+
+/* One lock of everything that calls MPI, because MPI is one for the process.  Nobody waits for a peer under it.  MPI may call
+ * us with locks of its own held (the attribute's end): that must not take it. */
+void zro__mpi_lock(void);
+void zro__mpi_unlock(void);
+
+/* The link of `comm`, with a reference and busy: an old one, or a new one, whose duplication *making is then to be driven to
+ * its end.  STATE if another create is busy with it.  Under the lock. */
+zro_status zro__mpi_link_get(MPI_Comm comm, zro__mpi_link **out, MPI_Request *making);
+
+/* Once the duplicate is there.  Under the lock. */
+zro_status zro__mpi_link_ready(zro__mpi_link *link);
+
+/* The table of the link for one create, which takes over the reference. */
+void zro__mpi_link_table(zro__mpi_link *link, zro_switch one_thread, zro_link *table);
+
+/* Gives back a reference; calls no MPI. */
+void zro__mpi_link_drop(zro__mpi_link *link);
+
+/* Whether MPI has nothing left to do for us: no group lives, and no request stayed open in spite of a second of polling. */
+int zro__mpi_is_quiet(void);
+
+/* Raises `code` of MPI as SYSTEM with its text. */
+zro_status zro__mpi_fail(int code, const char *what);
+
+/* Raises an error; the text is formatted. */
+zro_status zro__mpi_error(zro_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
