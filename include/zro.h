@@ -131,7 +131,9 @@ typedef struct zro_settings {
  * posted and must not hold up what comes behind it on another channel.
  *
  * None of the functions waits.  The library calls them one at a time, under a lock of its own, from any thread; they must not
- * call zro.  A request is the library's memory and stays where it is while it is OPEN, and so do its bytes. */
+ * call zro.  A request is the library's memory and stays where it is while it is OPEN, and so do its bytes; it comes zeroed,
+ * that is OPEN.  Messages may have 0 bytes; nobody sends to itself.  A message longer than its receive is that one's failure.
+ * What arrives for a receive that is never posted may be kept until close.  A request that failed makes its peer LOST. */
 typedef enum zro_link_state { ZRO_LINK_OPEN = 0, ZRO_LINK_DONE = 1, ZRO_LINK_FAILED = 2 } zro_link_state;
 
 typedef struct zro_link_request {
@@ -160,14 +162,16 @@ typedef struct zro_link {
     /* Makes progress with everything that is open. */
     void (*poll)(void *self);
 
-    /* Gives up a request.  It may stay OPEN if its bytes are still being used; then the library polls on, or leaves it. */
+    /* Gives up an OPEN request, which becomes FAILED, or DONE if it just was.  It may stay OPEN if its bytes are still being used;
+     * then they stay where they are for good.  The rest of a message that is half sent must still go, for those behind it. */
     void (*cancel)(void *self, zro_link_request *request);
 
     /* A number that this process has not given out before and no other rank of the first group ever gives out; 4 channels
      * from 4 times the number on are one group's. */
     uint64_t (*number)(void *self);
 
-    /* The last group has gone; called once for each create that was given the link, whether it succeeded or not. */
+    /* The last group has gone; called once for each create that was given the link, whether it succeeded or not (a ticket that
+     * is only dropped closes nothing).  What was sent should still arrive; requests that are OPEN are forgotten. */
     void (*close)(void *self);
 } zro_link;
 
@@ -189,7 +193,7 @@ typedef struct zro_group_config {
     uint64_t timeout_ms;  /* how long a call waits for its peers, > 0 */
     const int32_t *cells; /* one number a rank, equal on all ranks: ranks of one number are added first; NULL: the machine */
     int64_t machine;      /* ranks of different machines share no memory; AUTO: computed */
-    const zro_link *link; /* for tickets: between ranks that share no memory; on all ranks or on none; the table is copied */
+    const zro_link *link; /* between ranks that share no memory; on all ranks or on none; the table is copied; not under MPI */
 } zro_group_config;
 
 /* clang-format off */
@@ -215,7 +219,7 @@ ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_gro
  * config.link, the same in both steps.
  *
  * zro_group_ticket: local; it holds a file descriptor until the create, so each ticket must be used, once, in the process
- * that wrote it, or dropped there.  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
+ * that wrote it, or dropped there (dropping one that was used does nothing).  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
  * on every rank that the others could reach.
  *
  * Several ranks may be threads of one process; then the process, not the thread, is what can be lost.  They share what the
@@ -314,7 +318,9 @@ ZRO_MUST zro_status zro_all_gather_v(zro_group *group, const void *in, void *out
 /* Issues `fn` as one thing in the group's order, to run on the group's own thread while the caller goes on.  Calls that it
  * makes on this group run at once, inside it; calls made elsewhere on the group come after it.
  *
- * Collective.  Calls on one group come from one thread at a time. */
+ * Collective.  Calls on one group come from one thread at a time.
+ *
+ * UNSUPPORTED  the group's link works on one thread alone (MPI after plain MPI_Init) */
 typedef struct zro_work zro_work;
 typedef zro_status (*zro_work_fn)(void *user);
 ZRO_MUST zro_status zro_submit(zro_group *group, zro_work_fn fn, void *user, zro_work **out);
@@ -350,8 +356,8 @@ typedef struct zro_stats {
     size_t struct_size;     /* set by the initializer; the library fills what fits */
     uint64_t operations;    /* collective operations begun, those inside other calls included */
     uint64_t direct_bytes;  /* of peers' memory read or written in place */
-    uint64_t link_bytes;    /* sent to peers by link, headers included */
-    uint64_t link_messages; /* sent to peers by link */
+    uint64_t link_bytes;    /* sent to peers in messages: by link, headers included, or through rings in shared memory */
+    uint64_t link_messages; /* their number */
     uint64_t waits;         /* that did not end at the first look */
     uint64_t sleeps;        /* of those waits, in the kernel */
     uint64_t wait_ns;       /* in sleeping waits */

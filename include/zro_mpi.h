@@ -11,6 +11,14 @@
 #ifndef ZRO_MPI_H
 #define ZRO_MPI_H
 
+/* The C++ bindings that some MPIs still bring would have to be linked, too. */
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+
 #include <mpi.h>
 
 #include "zro.h"
@@ -19,7 +27,7 @@
 extern "C" {
 #endif
 
-/* The group of the ranks of `comm`, in their order.  Collective over `comm`, which is not used afterwards and may be freed;
+/* The group of the ranks of `comm`, in their order.  The environment (ZRO_THREADS, ...) is not read.  Collective over `comm`, which is not used afterwards and may be freed;
  * the library works on a duplicate of it, with an error handler of its own.  MPI must have been initialised; it is neither
  * initialised nor finalised here.  Groups must be destroyed before MPI_Finalize.
  *

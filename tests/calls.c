@@ -256,6 +256,30 @@ static void ticket_dropped(zt_rank *t)
     zro_group_ticket_drop(ticket);
 }
 
+/* A ticket works once, whatever a program does with it afterwards. */
+static void ticket_twice(zt_rank *t)
+{
+    unsigned char ticket[ZRO_TICKET_BYTES];
+    zt_held before = zt_held_now();
+    zro_group *group, *other;
+
+    (void)t;
+    CHECK_OK(zro_group_ticket(NULL, 0, 1, ticket));
+    CHECK_OK(zro_group_create_tickets(NULL, 0, 1, ticket, &group));
+    CHECK_STATUS(zro_group_create_tickets(NULL, 0, 1, ticket, &other), ZRO_ERR_STATE);
+    CHECK_TEXT("used before, or dropped");
+    zro_group_ticket_drop(ticket);
+    CHECK_OK(zro_barrier(group));
+    zro_group_destroy(group);
+    CHECK_STATUS(zro_group_create_tickets(NULL, 0, 1, ticket, &other), ZRO_ERR_STATE);
+    zro_group_ticket_drop(ticket);
+    CHECK_HELD(before);
+    CHECK_OK(zro_group_ticket(NULL, 0, 1, ticket));
+    zro_group_ticket_drop(ticket);
+    CHECK_STATUS(zro_group_create_tickets(NULL, 0, 1, ticket, &other), ZRO_ERR_STATE);
+    CHECK_HELD(before);
+}
+
 static void tickets(zt_rank *t)
 {
     unsigned char ticket[2 * ZRO_TICKET_BYTES] = { 0 }, changed[2 * ZRO_TICKET_BYTES];
@@ -578,6 +602,7 @@ static void memory_again_and_again(zt_rank *t)
     }
     if (!t->threads)
         CHECK_HELD(before);
+    zt_meet(t); /* nobody has left the link yet */
 }
 
 static void stats_grow(zt_rank *t)
@@ -732,6 +757,7 @@ static void sub_groups(zt_rank *t)
             zt_job job = { .group = sub };
 
             zt_job_random(&job, &state, &t->random, 700);
+            zt_job_cells(&job, t);
             zt_job_run(&job, j % 2);
         }
         CHECK_OK(zro_group_create_sub(sub, &last, 1, &inner));
@@ -742,6 +768,45 @@ static void sub_groups(zt_rank *t)
     }
     zro_group_destroy(alone);
     zro_group_destroy(sub);
+}
+
+/* All hear that one rank wants to stop, whichever it is; nobody hears it when nobody does. */
+static void stop_requested(zt_rank *t)
+{
+    int any = 7;
+
+    for (int who = -1; who < t->size; who++) {
+        CHECK_OK(zro_group_stop_requested(t->group, t->rank == who, &any));
+        CHECK(any == (who >= 0));
+    }
+    CHECK_OK(zro_group_stop_requested(t->group, -5, &any)); /* any number but 0 */
+    CHECK(any == 1);
+    CHECK_STATUS(zro_group_stop_requested(t->group, 1, NULL), ZRO_ERR_INVALID);
+    CHECK_OK(zro_barrier(t->group));
+}
+
+/* A rank that has come back from a call owes the others nothing: they come back, too, while it stays away from zro. */
+static void owes_nothing(zt_rank *t)
+{
+    static const size_t counts[] = { 30, 1500, 300000 }; /* within a header's message, filling it, and many messages */
+
+    for (int call = 0; call < ZT_CALLS; call++)
+        for (int i = 0; i < 3; i++) {
+            uint64_t state = zt_mix(t->seed, (uint64_t)(call * 3 + i));
+            zt_job job = { .group = t->group };
+
+            zt_job_random(&job, &state, &t->random, counts[i]);
+            zt_job_cells(&job, t);
+            job.call = (zt_call)call;
+            job.dtype = ZRO_F32;
+            job.op = ZRO_SUM;
+            job.count = counts[i];
+            zt_job_prepare(&job);
+            CHECK_OK(zt_job_call(&job));
+            zt_meet(t);
+            zt_job_check(&job);
+            zt_job_free(&job);
+        }
 }
 
 /* Bytes whose number only the root knows, none and many. */
@@ -778,20 +843,27 @@ const zt_case cases_calls[] = {
     { "configs", configs, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "tickets", tickets, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "ticket_dropped", ticket_dropped, 0, ZT_LOCAL, 0, 60, 0, 0 },
+    { "ticket_twice", ticket_twice, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "group_of_one", group_of_one, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_results", spawn_results, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_with_threads", spawn_with_threads, 0, ZT_THREADS, 0, 0, 0, 0 },
-    { "arguments", arguments, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "wrong_on_one_rank", wrong_on_one_rank, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "not_a_member", not_a_member, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "too_much_memory", too_much_memory, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "memory_kinds", memory_kinds, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "memory_of_machines", memory_of_machines, WORLDS | ZT_WORLD(4), ZT_BOTH, 0, 0, 0, 0 },
-    { "memory_again", memory_again_and_again, ZT_WORLD(2), ZT_BOTH, 0, 0, 0, 0 },
+    { "arguments", arguments, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "wrong_on_one_rank", wrong_on_one_rank, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "not_a_member", not_a_member, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "too_much_memory", too_much_memory, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "memory_kinds", memory_kinds, WORLDS, ZT_BOTH | ZT_MPI, 0, 0, 0, 0 },
+    { "memory_of_machines", memory_of_machines, WORLDS | ZT_WORLD(4), ZT_ALL, 0, 0, 0, 0 },
+    { "memory_again", memory_again_and_again, ZT_WORLD(2), ZT_ALL, 0, 0, 0, 0 },
     { "stats", stats_grow, WORLDS, ZT_LOCAL, 0, 0, 0, 0 },
-    { "submitted_order", submitted_order, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "submitted_overlaps", submitted_overlaps, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
-    { "sub_groups", sub_groups, WORLDS | ZT_WORLD(7), ZT_BOTH, 0, 0, 0, 0 },
-    { "bytes_of_any_number", bytes_of_any_number, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
+    { "submitted_order", submitted_order, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "submitted_overlaps", submitted_overlaps, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "sub_groups", sub_groups, WORLDS | ZT_WORLD(7), ZT_ALL, 0, 0, 0, 0 },
+    { "sub_groups_machines", sub_groups, ZT_WORLD(3) | ZT_WORLD(7), ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 0, 0, 0 },
+    { "stop_requested", stop_requested, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "stop_requested_machines", stop_requested, WORLDS, ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 0, 0, 0 },
+    { "owes_nothing", owes_nothing, WORLDS, ZT_ALL, 0, 0, 10000, 0 },
+    { "owes_nothing_machines", owes_nothing, WORLDS, ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 0, 10000, 0 },
+    { "bytes_machines", bytes_of_any_number, WORLDS, ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 0, 0, 0 },
+    { "bytes_of_any_number", bytes_of_any_number, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

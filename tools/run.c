@@ -114,7 +114,7 @@ const tool tool_run = {
     "Starts N ranks of PROGRAM, which find each other by zro_group_create_env(), and waits for them.  Their lines of output\n"
     "begin with \"[RANK] \".  When a rank fails, the first failure is told, the others get SIGTERM and, after a grace, "
     "SIGKILL.\n"
-    "So they do after Ctrl-C, SIGTERM, SIGHUP and SIGQUIT, which are passed on as SIGUSR1 and SIGUSR2 are.\n"
+    "So they do after Ctrl-C, SIGTERM, SIGHUP and SIGQUIT; these, SIGUSR1 and SIGUSR2 are passed on to the ranks.\n"
     "\n"
     "  -n, --ranks N        number of ranks; default: the processors that may be used\n"
     "      --bind WHAT      core: each rank keeps to its equal share of the processors, the default if there is one for each;\n"

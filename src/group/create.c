@@ -261,7 +261,7 @@ static zro_status create_in_view(const zro_group_config *config, from_tickets *f
         st = zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: the cells of rank %d are not those of its ticket", from->rank);
     if (st == ZRO_OK)
         st = take_seat(view, sharers, from->rank, kind, &b->seat);
-    if (st == ZRO_OK && b->layout.n_near < from->size)
+    if (st == ZRO_OK && b->trunk != NULL) /* also if all are near: it is closed with the last group */
         st = take_trunk(b->seat, b->trunk);
     if (st == ZRO_OK)
         b->trunk = b->seat->trunk;
@@ -291,8 +291,10 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
                          .user = &from };
     size_t message_bytes = zro__tickets_message_bytes(tickets, size);
     int sharers, taken;
-    zro_status st = open_view(&from, &b.view, &sharers);
+    zro_status st;
 
+    view_of(tickets, rank)->used = 1;
+    st = open_view(&from, &b.view, &sharers);
     if (config->link != NULL) {
         zro__trunk_init(&trunk, config->link, message_bytes);
         b.trunk = &trunk;
@@ -331,12 +333,14 @@ static zro_status create_checked(const zro_group_config *config, int rank, int s
 void zro_group_ticket_drop(const void *ticket)
 {
     zro__ticket own;
+    zro__view *view;
 
     if (ticket == NULL)
         return;
     own = zro__ticket_get(ticket, 0);
-    if (zro__ticket_is_own(&own))
-        zro__view_drop(view_of(ticket, 0), 1);
+    view = zro__ticket_view(&own);
+    if (view != NULL)
+        zro__view_drop(view, 1);
 }
 
 zro_status zro_group_create_tickets(const zro_group_config *config, int rank, int size, const void *tickets, zro_group **out)

@@ -341,7 +341,7 @@ static zro_status know_file(zro__view *view)
     return ZRO_OK;
 }
 
-static zro_status make_memfd(zro__view *view, size_t bytes)
+static zro_status make_memfd(zro__view *view)
 {
     zro_status st;
 
@@ -357,7 +357,7 @@ static zro_status make_memfd(zro__view *view, size_t bytes)
         return st;
     if (fcntl(view->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "sealing the world's memory");
-    return grow(view, 0, bytes, "the slots of a group");
+    return ZRO_OK;
 }
 
 zro_status zro__view_create(zro__view **out)
@@ -375,6 +375,8 @@ zro_status zro__view_create(zro__view **out)
     st = make_alive_page(view);
     if (st == ZRO_OK && getrandom(view->nonce, sizeof view->nonce, 0) != (ssize_t)sizeof view->nonce)
         st = zro__fail_errno(ZRO_ERR_SYSTEM, errno, "getrandom");
+    if (st == ZRO_OK)
+        st = make_memfd(view);
     if (st != ZRO_OK) {
         free_view(view);
         return st;
@@ -389,7 +391,7 @@ zro_status zro__view_found(zro__view *view, int size)
     zro_status st = zro__check_room(bytes, bytes, "the table of the ranks");
 
     if (st == ZRO_OK)
-        st = make_memfd(view, bytes);
+        st = grow(view, 0, bytes, "the table of the ranks");
     if (st == ZRO_OK)
         st = map_world(view, bytes);
     if (st != ZRO_OK)

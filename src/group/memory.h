@@ -46,6 +46,7 @@ typedef struct zro__view {
     zro__mapping *mappings;
     int dropped; /* ranks of this process that use it no more */
     int pinned;
+    int used; /* its ticket was used: by this rank's create alone */
 } zro__view;
 
 /* A mapped region; `base` is NULL for none. */
@@ -56,7 +57,7 @@ typedef struct zro__map {
     zro__mapping *mapping; /* NULL: mapped for this user alone */
 } zro__map;
 
-/* A view of nothing yet.  Then found: a new world for `size` ranks; and, perhaps after that, adopt: instead of it the world in
+/* A view of an empty memfd.  Then found: a new world for `size` ranks; and, perhaps after that, adopt: instead of it the world in
  * the memfd `fd`, which it takes (FORMAT if that has another nonce). */
 zro_status zro__view_create(zro__view **out);
 zro_status zro__view_found(zro__view *view, int size);

@@ -78,6 +78,8 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     t->gid = (uint32_t)getegid();
     t->pid = pid_in_proc();
     t->fd = view->fd;
+    t->device = view->device;
+    t->inode = view->inode;
     t->dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
     memcpy(t->nonce, view->nonce, sizeof t->nonce);
     t->view = (uint64_t)(uintptr_t)view;
@@ -162,9 +164,20 @@ static int is_ticket(const zro__ticket *t)
     return memcmp(t->magic, magic, sizeof magic) == 0 && t->sum == sum_of(t);
 }
 
-int zro__ticket_is_own(const zro__ticket *t)
+static int is_own(const zro__ticket *t)
 {
     return is_ticket(t) && t->pid == pid_in_proc() && t->pid_ns == inode_of("/proc/self/ns/pid");
+}
+
+/* A view that is freed closes its memfd: so the descriptor tells whether the address still means something. */
+zro__view *zro__ticket_view(const zro__ticket *t)
+{
+    zro__view *view = (zro__view *)(uintptr_t)t->view;
+    struct stat s;
+
+    if (!is_own(t) || fstat(t->fd, &s) != 0 || (uint64_t)s.st_dev != t->device || (uint64_t)s.st_ino != t->inode)
+        return NULL;
+    return view->used ? NULL : view;
 }
 
 static way way_to(const zro__ticket *first, const zro__ticket *peer)
@@ -222,8 +235,10 @@ zro_status zro__tickets_check(const void *tickets, int rank, int size)
     if (first.size != size)
         return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: size = %d, but the tickets are for %d ranks", size,
                          (int)first.size);
-    if (!zro__ticket_is_own(&own))
+    if (!is_own(&own))
         return zro__fail(ZRO_ERR_STATE, "group_create_tickets: rank %d's ticket was written by another process", rank);
+    if (zro__ticket_view(&own) == NULL)
+        return zro__fail(ZRO_ERR_STATE, "group_create_tickets: rank %d's ticket was used before, or dropped", rank);
     return ZRO_OK;
 }
 

@@ -11,9 +11,10 @@ typedef struct zro__ticket {
     uint64_t pid_ns, net_ns, user_ns; /* inodes of the namespaces */
     uint32_t uid, gid;
     int32_t pid; /* as /proc shows it, which getpid() need not be */
-    int32_t fd;  /* the first rank's: its memfd */
+    int32_t fd;  /* its memfd, and what that is: while they agree, the view is there */
     uint32_t dumpable;
     unsigned char nonce[16];
+    uint64_t device, inode;
     uint64_t view; /* an address, for ranks of the same process */
     int64_t machine;
     uint64_t cells;         /* a hash; 0 for NULL */
@@ -27,8 +28,8 @@ _Static_assert(sizeof(zro__ticket) <= ZRO_TICKET_BYTES, "a ticket fits");
 void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, uint64_t number,
                        zro__ticket *out);
 
-/* A ticket, and written by this process. */
-int zro__ticket_is_own(const zro__ticket *t);
+/* The view of a ticket that was written by this process and neither used nor dropped; else NULL. */
+zro__view *zro__ticket_view(const zro__ticket *t);
 
 /* Tickets as the program brings them are ZRO_TICKET_BYTES apart and not aligned: this is the r-th. */
 zro__ticket zro__ticket_get(const void *tickets, int r);

@@ -30,6 +30,7 @@ static atomic_int wanted; /* threads that wait for the lock; pollers stand back 
 static atomic_int groups; /* creates that were given a table and have not closed it */
 static zro__mpi_link *links;
 static int keyval = MPI_KEYVAL_INVALID; /* of our attribute of the program's communicators */
+static int ended;                       /* MPI_Finalize has begun: no call may be made any more */
 
 /* ---- lock and errors ---- */
 
@@ -106,7 +107,9 @@ static void refuse(zro_link_request *request, const char *text)
 static MPI_Request *begin(zro__mpi_link *l, uint64_t channel, size_t bytes, zro_link_request *request)
 {
     l->used = 1;
-    if (channel >= l->channels)
+    if (ended)
+        refuse(request, "MPI is finalised; destroy groups before that");
+    else if (channel >= l->channels)
         refuse(request, "this MPI has no tags left for more groups (MPI_TAG_UB)");
     else if (bytes > MESSAGE_BYTES)
         refuse(request, "the message is longer than message_bytes");
@@ -208,8 +211,10 @@ static int test_one(zro__mpi_link *l, int i)
 
 static void test_all(zro__mpi_link *l)
 {
-    int n = 0, flag, code, class = MPI_SUCCESS, ended = 0;
+    int n = 0, flag, code, class = MPI_SUCCESS, any = 0;
 
+    if (ended)
+        return;
     if (l->n == 0) { /* what MPI took from us may still be on its way, and only calls move it */
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, l->comm, &flag, MPI_STATUS_IGNORE);
         return;
@@ -218,13 +223,13 @@ static void test_all(zro__mpi_link *l)
     if (code != MPI_SUCCESS)
         MPI_Error_class(code, &class);
     if (code == MPI_SUCCESS || class == MPI_ERR_IN_STATUS) {
-        for (int k = 0; n != MPI_UNDEFINED && k < n; k++, ended = 1)
+        for (int k = 0; n != MPI_UNDEFINED && k < n; k++, any = 1)
             end(l, l->indices[k], code == MPI_SUCCESS ? code : l->statuses[k].MPI_ERROR, &l->statuses[k]);
     } else { /* it did not say whose error it is */
         for (int i = 0; i < l->n; i++)
-            ended |= test_one(l, i);
+            any |= test_one(l, i);
     }
-    if (ended)
+    if (any)
         compact(l);
 }
 
@@ -243,7 +248,9 @@ static void cancel(void *self, zro_link_request *request)
     int i;
 
     zro__mpi_lock();
-    if (request->state == ZRO_LINK_OPEN) {
+    if (request->state == ZRO_LINK_OPEN && ended) {
+        refuse(request, "MPI is finalised");
+    } else if (request->state == ZRO_LINK_OPEN) {
         i = (int)(uintptr_t)request->own[0];
         if (l->opens[i].is_receive && !l->opens[i].is_cancelled)
             l->opens[i].is_cancelled = MPI_Cancel(&l->requests[i]) == MPI_SUCCESS;
@@ -338,8 +345,13 @@ static int mpi_ends(MPI_Comm comm, int key, void *value, void *extra)
     int open, done, used = 0;
 
     (void)comm, (void)key, (void)value, (void)extra;
-    if (atomic_load(&groups) > 0 || pthread_mutex_trylock(&lock) != 0)
+    if (pthread_mutex_trylock(&lock) != 0)
         return MPI_SUCCESS;
+    ended = 1;
+    if (atomic_load(&groups) > 0) {
+        zro__mpi_unlock();
+        return MPI_SUCCESS;
+    }
     for (zro__mpi_link *l = links; l != NULL; l = l->next) {
         l->used = l->used && !l->busy && MPI_Ibarrier(l->comm, &l->last) == MPI_SUCCESS;
         used += l->used;
