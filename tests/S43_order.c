@@ -55,6 +55,7 @@ static void draw_job(sequence *s, const member_group *g, zt_job *job)
     job->group = g->group;
     job->context = s->context;
     zt_job_random(job, &seed, &s->t->random, MOST);
+    zt_job_cells(job, s->t);
 }
 
 static zro_status run_function(void *user)
@@ -292,8 +293,17 @@ static void order(zt_rank *t)
         zt_note(t, "%ld sequences, seed %" PRIu64, t->arg, zt_opt.seed);
 }
 
+#define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
+#define LONG_WORLDS (ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
+
 const zt_case cases_S43[] = {
-    { "S43_order", order, ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), ZT_BOTH, 0, 60, 20000, 12 },
-    { "S43_order_long", order, ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), ZT_BOTH, ZT_FULL, 400, 20000, 600 },
+    { "S43_order", order, WORLDS, ZT_BOTH, 0, 60, 20000, 12 },
+    { "S43_order", order, ZT_WORLD(3), ZT_LINKS, 0, 60, 20000, 12 },
+    { "S43_order_machines", order, ZT_WORLD(2) | ZT_WORLD(4), ZT_MPI, ZT_OWN_MACHINES, 60, 20000, 12 },
+    { "S43_order_two", order, ZT_WORLD(4), ZT_LINKS | ZT_THREADS, ZT_TWO_MACHINES, 60, 20000, 12 },
+    { "S43_order_long", order, LONG_WORLDS, ZT_BOTH, ZT_FULL, 400, 20000, 600 },
+    { "S43_order_long", order, LONG_WORLDS, ZT_LINKS, ZT_FULL, 400, 20000, 100 },
+    { "S43_order_machines_long", order, LONG_WORLDS, ZT_MPI, ZT_FULL | ZT_OWN_MACHINES, 400, 20000, 100 },
+    { "S43_order_two_long", order, LONG_WORLDS, ZT_LINKS, ZT_FULL | ZT_TWO_MACHINES, 400, 20000, 100 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -145,7 +145,7 @@ static void S91_sgd_settings(zt_rank *t)
 {
     int32_t cells[ZT_MAX_RANKS];
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         zro_group_config config = zt_config();
         zro_group *g;
 
@@ -154,7 +154,7 @@ static void S91_sgd_settings(zt_rank *t)
         config.settings.fast = i == 0 ? ZRO_OFF : config.settings.fast;
         config.settings.threads = i == 1 ? 2 : 1;
         config.cells = i == 2 ? cells : NULL;
-        config.machine = i == 2 ? t->rank / 2 : ZRO_MACHINE_AUTO;
+        config.machine = i == 2 ? t->rank / 2 : i == 3 ? t->rank : ZRO_MACHINE_AUTO;
         g = zt_group_with(t, &config);
         one_model(t, g, EACH, EACH, zt_mix(t->seed, 100 + (uint64_t)i));
         one_model(t, g, OWN, EACH, zt_mix(t->seed, 200 + (uint64_t)i));
@@ -286,14 +286,17 @@ static void transfer_weights_refused(zt_rank *t)
     }
 }
 
+#define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
+#define SMALL_WORLDS (ZT_WORLD(2) | ZT_WORLD(3))
+
 const zt_case cases_S91[] = {
-    { .name = "S91_sgd", .run = S91_sgd, .worlds = ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4), .backends = ZT_BOTH },
-    { .name = "S91_sgd_settings", .run = S91_sgd_settings, .worlds = ZT_WORLD(2) | ZT_WORLD(3), .backends = ZT_BOTH },
-    { .name = "transfer_lists",
-      .run = transfer_lists,
-      .worlds = ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(7),
-      .backends = ZT_BOTH,
-      .deadline_s = 60 },
-    { .name = "transfer_weights_refused", .run = transfer_weights_refused, .worlds = ZT_WORLD(2), .backends = ZT_BOTH },
-    { .name = NULL },
+    { "S91_sgd", S91_sgd, WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "S91_sgd_machines", S91_sgd, SMALL_WORLDS, ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 60, 0, 0 },
+    { "S91_sgd_two", S91_sgd, ZT_WORLD(4), ZT_ALL, ZT_TWO_MACHINES, 60, 0, 0 },
+    { "S91_sgd_settings", S91_sgd_settings, SMALL_WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "transfer_lists", transfer_lists, SMALL_WORLDS | ZT_WORLD(7), ZT_BOTH, 0, 60, 0, 0 },
+    { "transfer_lists", transfer_lists, ZT_WORLD(2), ZT_LINKS, 0, 60, 0, 0 },
+    { "transfer_lists", transfer_lists, ZT_WORLD(3) | ZT_WORLD(7), ZT_LINKS, ZT_FULL, 60, 0, 0 },
+    { "transfer_weights_refused", transfer_weights_refused, ZT_WORLD(2), ZT_ALL, 0, 0, 0, 0 },
+    { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -4,8 +4,8 @@
  *     x cells x machines x threads x fast x world x backend
  *
  * The normal run takes, in each world and backend, a sample in which every pair of values of two factors occurs (sizes up to
- * 65537), and 8 Mi elements with each value of each factor, spread over all instances.  The full run adds 2,000 cases drawn
- * from the seed.  A group is made once for each setting that the cases of an instance have. */
+ * 65537), and 8 Mi elements with each value of each factor, spread over all instances (over links in the full run alone).  The
+ * full run adds 2,000 cases drawn from the seed.  A group is made once for each setting that the cases of an instance have. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,28 +161,31 @@ typedef struct place {
     zro_group *group;
     int32_t cells[ZT_MAX_RANKS]; /* that hold, whether given or by machine */
     int machine[ZT_MAX_RANKS];   /* the first rank of each rank's machine */
+    int is_apart, has_sent;      /* no two ranks are on one machine; this one had something to send */
     zro_memory *in, *out, *once;
 } place;
-
-static int machine_number(int kind, int rank)
-{
-    return kind == 0 ? 0 : kind == 1 ? rank % 2 : rank;
-}
 
 static void make_place(zt_rank *t, place *p, const combination *c, uint64_t seed, size_t room)
 {
     zro_group_config config = zt_config();
-    int machines = c->level[MACHINE];
+    zt_machines machines = (zt_machines)c->level[MACHINE];
 
     memset(p, 0, sizeof *p);
+    if (machines == ZT_ONE || (machines == ZT_TWO && zt_opt.hosts)) /* on two hosts nobody can pretend these two */
+        machines = t->machines;
+    else
+        config.machine = 100 + zt_machine(t, machines, t->rank);
+    p->is_apart = machines == ZT_OWN && t->size > 1;
     for (int r = 0; r < t->size; r++) {
-        p->cells[r] = c->level[CELLS] ? (int32_t)zt_below(&seed, 4) - 1 : machine_number(machines, r);
-        p->machine[r] = machines == 0 ? 0 : machines == 1 ? r % 2 : r;
+        int machine = zt_machine(t, machines, r);
+
+        p->machine[r] = 0;
+        while (zt_machine(t, machines, p->machine[r]) != machine)
+            p->machine[r]++;
+        p->cells[r] = c->level[CELLS] ? (int32_t)zt_below(&seed, 4) - 1 : machine;
     }
     if (c->level[CELLS])
         config.cells = p->cells;
-    if (machines != 0)
-        config.machine = 100 + machine_number(machines, t->rank);
     config.settings.threads = zt_opt.threads + c->level[THREADS];
     if (c->level[FAST])
         config.settings.fast = ZRO_OFF;
@@ -192,9 +195,19 @@ static void make_place(zt_rank *t, place *p, const combination *c, uint64_t seed
     CHECK_OK(zro_memory_alloc(p->group, ZRO_MEMORY_ONCE, room, &p->once));
 }
 
+/* Between machines everything goes by link. */
+static void check_ways(const place *p)
+{
+    zro_stats stats = ZRO_STATS_INIT;
+
+    CHECK_OK(zro_group_stats(p->group, &stats));
+    CHECK(!p->is_apart || (stats.direct_bytes == 0 && (stats.link_bytes > 0 || !p->has_sent)));
+}
+
 /* Handles go in an order that differs between ranks. */
 static void drop_place(zt_rank *t, place *p)
 {
+    check_ways(p);
     if (zt_next(&t->random) % 2 == 0)
         zro_group_destroy(p->group);
     else
@@ -226,7 +239,7 @@ static void make_job(zt_job *job, const combination *c, int world, uint64_t seed
     job->in_shift = (unsigned)zt_below(&seed, 8);
 }
 
-static void run_case(zt_rank *t, const place *p, const combination *c, uint64_t seed, const char *context)
+static void run_case(zt_rank *t, place *p, const combination *c, uint64_t seed, const char *context)
 {
     uint64_t own = zt_mix(seed, (uint64_t)t->rank + 100);
     int memory = c->level[MEMORY];
@@ -258,6 +271,7 @@ static void run_case(zt_rank *t, const place *p, const combination *c, uint64_t 
         job.keeps_input = 1;
     }
     zt_job_run(&job, c->level[SUBMITTED]);
+    p->has_sent |= (job.call == ZT_ALL_REDUCE || job.call == ZT_ALL_GATHER) && job.count > 0;
 }
 
 static void describe(const combination *c, int world, int number, char *text, size_t bytes)
@@ -316,7 +330,8 @@ static void conformance(zt_rank *t)
     sample *s = new_sample(t);
 
     add_pairwise(s);
-    add_large(s, t->size, t->threads);
+    if ((t->backend & ZT_BOTH) != 0 || zt_opt.full)
+        add_large(s, t->size, t->threads);
     run_sample(t, s);
     free(s);
 }
@@ -388,10 +403,16 @@ static void big_all_reduce(zt_rank *t)
 
 #define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7))
 
+#define SAMPLE ZT_WORLD(3)
+
 const zt_case cases_conformance[] = {
     { "conformance", conformance, WORLDS, ZT_BOTH, 0, 120, 0, 0 },
+    { "conformance", conformance, SAMPLE, ZT_MPI, 0, 120, 0, 0 },
+    { "conformance", conformance, WORLDS & ~SAMPLE, ZT_MPI, ZT_FULL, 240, 0, 0 },
+    { "S86_conformance", conformance, SAMPLE, ZT_FOREIGN, 0, 120, 0, 0 },
+    { "S86_conformance", conformance, WORLDS & ~SAMPLE, ZT_FOREIGN, ZT_FULL, 240, 0, 0 },
     { "conformance_many", conformance_many, ZT_WORLD(32), ZT_BOTH, 0, 120, 0, 0 },
-    { "conformance_random", conformance_random, WORLDS, ZT_BOTH, ZT_FULL, 300, 0, 0 },
+    { "conformance_random", conformance_random, WORLDS, ZT_ALL, ZT_FULL, 300, 0, 0 },
     { "big_broadcast", big_broadcast, ZT_WORLD(2), ZT_BOTH, ZT_BIG, 300, 0, 0 },
     { "big_all_reduce", big_all_reduce, ZT_WORLD(2), ZT_BOTH, ZT_BIG, 300, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },

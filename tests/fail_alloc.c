@@ -276,7 +276,42 @@ static void failing_spawn(zt_rank *t)
 
 #define WORLDS (ZT_WORLD(2) | ZT_WORLD(3))
 
+/* ---- far members ---- */
+
+/* A region that cannot be had on one machine fails the create on all, at once, and the next one is not disturbed by it. */
+static void far_region(zt_rank *t)
+{
+    zro__point_plan plan = { .name = "memory.region", .action = ZRO__POINT_FAIL, .nth = 1 };
+    int all[ZT_MAX_RANKS];
+    zro_group *group;
+    zro_status st;
+
+#ifndef ZRO__POINTS
+    zt_skip(t, "the library was built without ZRO__POINTS");
+#endif
+    for (int r = 0; r < t->size; r++)
+        all[r] = r;
+    for (int odd = 0; odd < t->size; odd++) {
+        atomic_store(&plan.hits, 0);
+        if (t->rank == odd)
+            zro__point_plan_set(&plan);
+        st = zro_group_create_members(t->group, all, t->size, &group);
+        zro__point_plan_set(NULL);
+        if (st != ZRO_OK) {
+            CHECK_STATUS(st, t->rank == odd ? ZRO_ERR_MEMORY : ZRO_ERR_PEER);
+            CHECK(group == NULL);
+        }
+        CHECK(any(t, st != ZRO_OK) == (st != ZRO_OK));
+        zro_group_destroy(group);
+        CHECK_OK(zro_group_create_members(t->group, all, t->size, &group));
+        CHECK_OK(zro_barrier(group));
+        zro_group_destroy(group);
+    }
+}
+
 const zt_case cases_alloc[] = {
+    { "alloc_fails_far", far_region, ZT_WORLD(2) | ZT_WORLD(3), ZT_FOREIGN, 0, 60, 0, 0 },
+    { "alloc_fails_far_two", far_region, ZT_WORLD(4), ZT_LINKS, ZT_TWO_MACHINES, 60, 0, 0 },
     { "alloc_fails_tickets", failing_creates, WORLDS, ZT_BOTH, 0, 0, 0, TICKETS },
     { "alloc_fails_sub", failing_creates, WORLDS, ZT_BOTH, 0, 0, 0, SUB },
     { "alloc_fails_members", failing_creates, WORLDS, ZT_BOTH, 0, 0, 0, MEMBERS },

@@ -193,9 +193,16 @@ static void refused_groups(zt_rank *t)
 #define WORLDS (ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
 
 const zt_case cases_mismatch[] = {
-    { "mismatch", mismatch, WORLDS, ZT_BOTH, ZT_KILLS, 60, 0, 0 },
-    { "mismatch_submitted", mismatch, ZT_WORLD(2), ZT_BOTH, ZT_KILLS, 60, 0, 1 },
-    { "mismatch_refused", refusals, ZT_WORLD(2) | ZT_WORLD(3), ZT_BOTH, 0, 0, 0, 0 },
+    { "mismatch", mismatch, WORLDS, ZT_BOTH, 0, 60, 0, 0 },
+    { "mismatch", mismatch, ZT_WORLD(2), ZT_LINKS, 0, 60, 0, 0 },
+    { "mismatch", mismatch, WORLDS & ~ZT_WORLD(2), ZT_LINKS, ZT_FULL, 60, 0, 0 },
+    { "mismatch_machines", mismatch, ZT_WORLD(3), ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 60, 0, 0 },
+    { "mismatch_machines", mismatch, WORLDS & ~ZT_WORLD(3), ZT_MPI, ZT_OWN_MACHINES | ZT_FULL, 60, 0, 0 },
+    { "mismatch_two", mismatch, ZT_WORLD(4), ZT_FOREIGN, ZT_TWO_MACHINES, 60, 0, 0 },
+    { "mismatch_two", mismatch, ZT_WORLD(4), ZT_BOTH | ZT_MPI, ZT_TWO_MACHINES | ZT_FULL, 60, 0, 0 },
+    { "mismatch_submitted", mismatch, ZT_WORLD(2), ZT_ALL, 0, 60, 0, 1 },
+    { "mismatch_refused", refusals, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
+    { "mismatch_refused_machines", refusals, ZT_WORLD(3), ZT_THREADS | ZT_MPI, ZT_OWN_MACHINES, 0, 0, 0 },
     { "mismatch_groups", refused_groups, ZT_WORLD(2) | ZT_WORLD(3), ZT_BOTH, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -56,6 +56,12 @@ const char *zt_call_name(zt_call call)
     return calls[call].name;
 }
 
+void zt_job_cells(zt_job *job, const zt_rank *t)
+{
+    for (int r = 0; r < zro_group_size(job->group); r++)
+        job->cells[r] = zt_machine(t, t->machines, zro_group_label(job->group, r));
+}
+
 void zt_counts_random(uint64_t *state, size_t *counts, int n, size_t total)
 {
     for (int r = 0; r < n; r++) {

@@ -69,6 +69,9 @@ const char *zt_call_name(zt_call call);
  * have alike; `own` may differ by rank.  cells become 0, streams the ranks' own. */
 void zt_job_random(zt_job *job, uint64_t *state, uint64_t *own, size_t most);
 
+/* Sets the cells that ranks have by their machines, where the harness chose those: call it after zt_job_random. */
+void zt_job_cells(zt_job *job, const zt_rank *t);
+
 /* Splits `total` elements over n ranks, some of which get none. */
 void zt_counts_random(uint64_t *state, size_t *counts, int n, size_t total);
 

@@ -4,8 +4,10 @@
  * is killed; a process that was still there at the end is a failure of its own.  Orphans come to the runner, which is a
  * subreaper, so none escapes into the machine.  Signals are taken synchronously: there is no handler.
  *
- * A backend is a row of `backends`.  One whose ranks come from a launcher of its own (MPI) gets a row whose processes are
- * launches that run many instances of one world size, the shared page telling which is on. */
+ * A backend is a row of `backends`.  The ranks of MPI come from launchers: one launch runs many instances of a world size, one
+ * after another, each with its own deadline (launch.h).  The runner gives the orders and reads the outcome from the page; when
+ * an instance has failed the launch is ended, and another goes on with the rest.  Cases that kill have a launch of their own.
+ * There is one launch at a time, because ranks of MPI may spin; the other jobs go on beside it. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
@@ -22,6 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "zt/foreign.h"
+#include "zt/launch.h"
 #include "zt/zt.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -37,7 +41,7 @@ enum { DEADLINE_FACTOR = 8 };
 enum { DEADLINE_FACTOR = 1 };
 #endif
 
-enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, DEFAULT_DEADLINE_S = 30 };
+enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, DEFAULT_DEADLINE_S = 30, LAUNCH_DEADLINE_S = 60 };
 static const uint64_t LEFTOVER_GRACE_NS = UINT64_C(2000000000);
 
 zt_options zt_opt = { .seed = 1, .max_count = SIZE_MAX, .fast = ZRO_ON, .threads = 1 };
@@ -45,12 +49,18 @@ zt_options zt_opt = { .seed = 1, .max_count = SIZE_MAX, .fast = ZRO_ON, .threads
 static const struct backend {
     const char *name;
     int bit;
-} backends[] = { { "local", ZT_LOCAL }, { "threads", ZT_THREADS } };
+} backends[] = { { "local", ZT_LOCAL },
+                 { "threads", ZT_THREADS },
+                 { "foreign", ZT_FOREIGN },
+                 { "openmpi", ZT_OPENMPI },
+                 { "mpich", ZT_MPICH } };
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 typedef struct instance {
     const zt_case *c;
+    int table, row; /* where c stands */
     int backend, size;
+    int begun;
     char name[96];
 } instance;
 
@@ -61,11 +71,22 @@ typedef struct running {
     char left[256]; /* processes that outlived it */
     uint64_t began, deadline, ended;
     zt_shared *shared;
+    int launched;    /* an instance of the launch ... */
+    uint64_t end_at; /* ... which has failed and will be ended then; 0: has not */
 } running;
 
+/* The launch, and the instances that it is to run. */
 static struct {
-    const char *only, *backend, *tally;
+    zt_launch launch;
+    instance *queue[MAX_INSTANCES];
+    int count, at;
+    enum { STARTING, RUNNING, LEAVING } phase;
+} mpi;
+
+static struct {
+    const char *only, *backend, *tally, *worker;
     int list, jobs;
+    char **argv;
 } args = { .jobs = 2 };
 
 static instance instances[MAX_INSTANCES];
@@ -98,16 +119,16 @@ static int chosen(const char *list, const char *name)
     return 0;
 }
 
-static void add_instance(const zt_case *c, const struct backend *backend, int size)
+static void add_instance(int table, int row, const struct backend *backend, int size)
 {
+    const zt_case *c = &zt_tables[table][row];
     instance *i = &instances[instance_count];
 
     if (instance_count == MAX_INSTANCES) {
         fprintf(stderr, "zro-tests: more than %d instances\n", MAX_INSTANCES);
         exit(2);
     }
-    i->c = c;
-    i->size = size;
+    *i = (instance){ .c = c, .table = table, .row = row, .size = size };
     if (backend == NULL)
         snprintf(i->name, sizeof i->name, "%s.solo", c->name);
     else
@@ -116,22 +137,61 @@ static void add_instance(const zt_case *c, const struct backend *backend, int si
     instance_count += chosen(args.only, i->name);
 }
 
+static int is_selected(const zt_case *c)
+{
+    return ((c->flags & ZT_FULL) == 0 || zt_opt.full) && ((c->flags & ZT_BIG) != 0) == zt_opt.big
+           && ((c->flags & ZT_HOSTS) == 0 || zt_opt.hosts)
+           && ((c->flags & ZT_TWO_MACHINES) == 0 || !zt_opt.hosts); /* they cannot pretend other machines than they are on */
+}
+
+/* Cases that kill need a launch each, so without --full they run under MPI in their smallest world alone. */
+static int is_world(const zt_case *c, const struct backend *backend, int n)
+{
+    uint64_t smaller = ZT_WORLD(n) - 1;
+
+    if ((backend->bit & ZT_MPI) != 0 && (c->flags & ZT_KILLS) != 0 && !zt_opt.full && (c->worlds & smaller) != 0)
+        return 0;
+    return (c->worlds & ZT_WORLD(n)) != 0;
+}
+
 static void choose_instances(void)
 {
-    for (const zt_case *const *table = zt_tables; *table != NULL; table++)
-        for (const zt_case *c = *table; c->name != NULL; c++) {
-            if (((c->flags & ZT_FULL) != 0 && !zt_opt.full) || ((c->flags & ZT_BIG) != 0) != zt_opt.big)
-                continue;
-            for (int b = 0; b < BACKENDS; b++) {
+    for (int table = 0; zt_tables[table] != NULL; table++)
+        for (int row = 0; zt_tables[table][row].name != NULL; row++) {
+            const zt_case *c = &zt_tables[table][row];
+
+            for (int b = 0; is_selected(c) && b < BACKENDS; b++) {
                 if ((c->backends & (unsigned)backends[b].bit) == 0 || !chosen(args.backend, backends[b].name))
                     continue;
+                if (backends[b].bit == ZT_FOREIGN && (c->flags & ZT_KILLS) != 0 && zt_foreign_is_threads())
+                    continue;
                 if (c->worlds == 0)
-                    add_instance(c, NULL, 0);
+                    add_instance(table, row, NULL, 0);
                 for (int n = 1; n < ZT_MAX_RANKS; n++)
-                    if ((c->worlds & ZT_WORLD(n)) != 0)
-                        add_instance(c, &backends[b], n);
+                    if (is_world(c, &backends[b], n))
+                        add_instance(table, row, &backends[b], n);
             }
         }
+}
+
+/* Instances of a backend that is not there are skipped, and it is said once why. */
+static void skip_missing(void)
+{
+    for (int b = 0; b < BACKENDS; b++) {
+        const char *why = (backends[b].bit & ZT_MPI) != 0       ? zt_launch_missing(backends[b].bit)
+                          : (backends[b].bit & ZT_FOREIGN) != 0 ? zt_foreign_missing()
+                                                                : NULL;
+        int n = 0;
+
+        for (int i = 0; why != NULL && i < instance_count; i++)
+            if (instances[i].backend == backends[b].bit) {
+                instances[i].begun = 1;
+                n++;
+            }
+        if (n > 0)
+            printf("SKIP %d of %s: %s\n", n, backends[b].name, why);
+        total.skipped += n;
+    }
 }
 
 static const char *missing_kernels(void)
@@ -161,16 +221,20 @@ static void run_child(running *r, const sigset_t *mask)
     exit(0);
 }
 
-static void begin(running *r, const instance *what, const sigset_t *mask)
+static uint64_t deadline_after(uint64_t now, unsigned seconds)
 {
-    unsigned seconds = what->c->deadline_s != 0 ? what->c->deadline_s : DEFAULT_DEADLINE_S;
+    return now + (uint64_t)(seconds != 0 ? seconds : DEFAULT_DEADLINE_S) * DEADLINE_FACTOR * UINT64_C(1000000000);
+}
 
+static void begin(running *r, instance *what, const sigset_t *mask)
+{
     memset(r, 0, sizeof *r);
     r->what = what;
+    what->begun = 1;
     r->output = memfd_create("output", MFD_CLOEXEC);
     r->shared = mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     r->began = now_ns();
-    r->deadline = r->began + (uint64_t)seconds * DEADLINE_FACTOR * UINT64_C(1000000000);
+    r->deadline = deadline_after(r->began, what->c->deadline_s);
     fflush(NULL);
     r->pid = r->output < 0 || r->shared == MAP_FAILED ? -1 : fork();
     if (r->pid == 0)
@@ -214,7 +278,7 @@ static void list_processes(pid_t group, char *text, size_t bytes)
 /* Lines of an instance's output, indented below its name. */
 static void show_output(int fd)
 {
-    FILE *in = fdopen(fd, "r");
+    FILE *in = fdopen(dup(fd), "r");
     char line[1024];
 
     if (in == NULL)
@@ -229,19 +293,23 @@ static void report(running *r)
 {
     double seconds = (double)(r->ended - r->began) * 1e-9;
     int signal_number = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
-    int skipped = r->shared->skip[0] != '\0' && !r->expired;
+    int skipped = r->shared->skip[0] != '\0' && !r->expired && !atomic_load(&r->shared->failed);
     int failed = !skipped && (r->status != 0 || r->expired || r->left[0] != '\0');
 
     if (on_terminal)
         printf("\r\033[K");
     if (failed) {
         printf("FAIL %s (%.1f s)", r->what->name, seconds);
-        if (r->expired)
-            printf(": not done at its deadline; running: %s", r->left);
+        if (r->expired && r->launched && mpi.phase != RUNNING)
+            printf(": its launch did not %s in time", mpi.phase == STARTING ? "start" : "end");
+        else if (r->expired)
+            printf(": not done at its deadline%s%s", r->left[0] != '\0' ? "; running: " : "", r->left);
         else if (signal_number != 0)
             printf(": signal %d (%s)", signal_number, strsignal(signal_number));
         else if (r->left[0] != '\0')
             printf(": left processes: %s", r->left);
+        else if (r->launched)
+            printf(": its launch ended with status %d", WEXITSTATUS(r->status));
         printf("\n");
     } else if (skipped) {
         printf("SKIP %s: %s\n", r->what->name, r->shared->skip);
@@ -250,16 +318,12 @@ static void report(running *r)
     }
     if (failed || zt_opt.verbose)
         show_output(r->output);
-    else
-        close(r->output);
     total.failed += failed;
     total.skipped += skipped;
     total.passed += !failed && !skipped;
     if (on_terminal)
         printf("[%d of %d]", total.passed + total.failed + total.skipped, instance_count);
     fflush(stdout);
-    munmap(r->shared, sizeof *r->shared);
-    r->pid = 0;
 }
 
 /* Looks after one instance; 1 if it is over. */
@@ -291,22 +355,175 @@ static int attend(running *r)
     return 0;
 }
 
+static void finish(running *r)
+{
+    report(r);
+    close(r->output);
+    munmap(r->shared, sizeof *r->shared);
+    r->pid = 0;
+}
+
+/* ---- launches ---- */
+
+/* The next that needs a launch, or that needs none. */
+static instance *next_waiting(int launched)
+{
+    for (int i = 0; i < instance_count; i++)
+        if (!instances[i].begun && ((instances[i].backend & ZT_MPI) != 0) == launched)
+            return &instances[i];
+    return NULL;
+}
+
+/* A launch for `first` and, unless one of them kills, for all that wait for the same ranks. */
+static void begin_launch(running *r, instance *first, const sigset_t *mask)
+{
+    int kills = (first->c->flags & ZT_KILLS) != 0;
+
+    memset(r, 0, sizeof *r);
+    mpi.count = mpi.at = 0;
+    mpi.phase = STARTING;
+    for (instance *i = first; i < instances + instance_count; i++)
+        if (!i->begun && i->backend == first->backend && i->size == first->size
+            && (i == first || (!kills && (i->c->flags & ZT_KILLS) == 0))) {
+            i->begun = 1;
+            mpi.queue[mpi.count++] = i;
+        }
+    fflush(NULL);
+    if (zt_launch_begin(&mpi.launch, first->backend, first->size, kills, args.argv, mask) != 0) {
+        perror("zro-tests: launch");
+        zt_launch_free(&mpi.launch);
+        exit(2);
+    }
+    setpgid(mpi.launch.pid, mpi.launch.pid);
+    r->launched = 1;
+    r->what = first;
+    r->pid = mpi.launch.pid;
+    r->output = mpi.launch.output;
+    r->shared = &mpi.launch.page->shared;
+    r->began = now_ns();
+    r->deadline = deadline_after(r->began, LAUNCH_DEADLINE_S);
+}
+
+static void order_next(running *r)
+{
+    const instance *next = mpi.queue[mpi.at];
+
+    mpi.phase = RUNNING;
+    r->what = next;
+    r->began = now_ns();
+    r->deadline = deadline_after(r->began, next->c->deadline_s);
+    if (ftruncate(r->output, 0) != 0)
+        perror("zro-tests: output");
+    zt_launch_order(&mpi.launch, next->table, next->row);
+}
+
+/* A case that has lost ranks, or left MPI in pieces: it cannot be finalised, and the launcher's status says nothing.  Nor can
+ * MPICH over TCP: its Finalize hangs in one of ten runs, whatever the program did. */
+static int has_torn(const running *r)
+{
+    return atomic_load(&r->shared->lost) != 0 || (r->what->c->flags & ZT_LEAVES) != 0
+           || (zt_opt.hosts && r->what->backend == ZT_MPICH);
+}
+
+/* The instance is over on all ranks that live.  The last one also answers for the end of the launch. */
+static void go_on(running *r)
+{
+    if (mpi.at + 1 == mpi.count) {
+        mpi.phase = LEAVING;
+        zt_launch_order(&mpi.launch, has_torn(r) ? ZT_LEAVE_AT_ONCE : ZT_LEAVE, 0);
+        return;
+    }
+    r->ended = now_ns();
+    report(r);
+    mpi.at++;
+    order_next(r);
+}
+
+/* Looks after the launch; 1 if it is over, and then its last instance is to be reported. */
+static int attend_launch(running *r)
+{
+    zt_shared *shared = r->shared;
+    unsigned long long all = (1ULL << r->what->size) - 1;
+    uint64_t now = now_ns();
+
+    if (waitpid(r->pid, &r->status, WNOHANG) == r->pid) {
+        r->ended = now;
+        if (mpi.phase != LEAVING && r->status == 0)
+            r->status = 1 << 8;
+        if (mpi.phase == LEAVING && has_torn(r) && r->status != ZT_LAUNCH_ENDED << 8 && r->status != ZT_LAUNCH_LEFT << 8)
+            r->status = 0;
+        return 1;
+    }
+    if (r->end_at == 0 && now > r->deadline) {
+        r->expired = 1;
+        r->end_at = now;
+    } else if (r->end_at == 0 && (atomic_load(&shared->failed) || shared->skip[0] != '\0')) {
+        r->end_at = now + LEFTOVER_GRACE_NS; /* the other ranks, too, may have something to say */
+    }
+    if (r->end_at != 0) {
+        if (now >= r->end_at)
+            kill(r->pid, SIGTERM);
+        return 0;
+    }
+    if (mpi.phase == STARTING && atomic_load(&mpi.launch.page->here) == all) {
+        zt_launch_forget(&mpi.launch);
+        order_next(r);
+    } else if (mpi.phase == RUNNING && atomic_load(&shared->finished) == (all & ~atomic_load(&shared->lost))) {
+        go_on(r);
+    }
+    return 0;
+}
+
+static void finish_launch(running *r)
+{
+    report(r);
+    for (int i = mpi.at + 1; i < mpi.count; i++)
+        if (mpi.phase != STARTING) {
+            mpi.queue[i]->begun = 0;
+        } else {
+            printf("FAIL %s: no launch of its kind starts\n", mpi.queue[i]->name);
+            total.failed++;
+        }
+    zt_launch_free(&mpi.launch);
+    r->pid = 0;
+}
+
+/* ---- all ---- */
+
 /* Orphans of a killed process come to the runner, too: nobody is left when it ends. */
 static void kill_all(const running *runs)
 {
     for (int j = 0; j < args.jobs; j++)
         if (runs[j].pid > 0)
-            kill(-runs[j].pid, SIGKILL);
+            kill(runs[j].launched ? runs[j].pid : -runs[j].pid, runs[j].launched ? SIGTERM : SIGKILL);
     while (wait(NULL) > 0) {
     }
+    zt_launch_free(&mpi.launch);
+}
+
+/* Gives the free places work; 1 if anything is running. */
+static int begin_some(running *runs, const sigset_t *mask)
+{
+    int busy = 0;
+
+    for (int j = 0; j < args.jobs; j++) {
+        instance *launched = mpi.launch.pid == 0 ? next_waiting(1) : NULL, *alone = next_waiting(0);
+
+        if (runs[j].pid == 0 && launched != NULL)
+            begin_launch(&runs[j], launched, mask);
+        else if (runs[j].pid == 0 && alone != NULL)
+            begin(&runs[j], alone, mask);
+        busy |= runs[j].pid > 0;
+    }
+    return busy;
 }
 
 static void run_all(void)
 {
-    static const struct timespec tick = { 0, 20000000 };
+    static const struct timespec tick = { 0, 10000000 };
     running runs[MAX_JOBS] = { 0 };
     sigset_t awaited, before;
-    int next = 0, busy = 0, got;
+    int got;
 
     sigemptyset(&awaited);
     sigaddset(&awaited, SIGCHLD);
@@ -315,23 +532,19 @@ static void run_all(void)
     sigaddset(&awaited, SIGHUP);
     sigprocmask(SIG_BLOCK, &awaited, &before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    while (next < instance_count || busy > 0) {
-        for (int j = 0; j < args.jobs && next < instance_count; j++)
-            if (runs[j].pid == 0) {
-                begin(&runs[j], &instances[next++], &before);
-                busy++;
-            }
+    while (begin_some(runs, &before)) {
         got = sigtimedwait(&awaited, NULL, &tick);
         if (got > 0 && got != SIGCHLD) {
             kill_all(runs);
             fprintf(stderr, "\nzro-tests: ended by signal %d\n", got);
             exit(128 + got);
         }
-        for (int j = 0; j < args.jobs; j++)
-            if (runs[j].pid > 0 && attend(&runs[j])) {
-                report(&runs[j]);
-                busy--;
-            }
+        for (int j = 0; j < args.jobs; j++) {
+            if (runs[j].pid > 0 && !runs[j].launched && attend(&runs[j]))
+                finish(&runs[j]);
+            if (runs[j].pid > 0 && runs[j].launched && attend_launch(&runs[j]))
+                finish_launch(&runs[j]);
+        }
     }
     if (on_terminal)
         printf("\r\033[K");
@@ -340,9 +553,9 @@ static void run_all(void)
 static _Noreturn void usage(int code)
 {
     fprintf(code == 0 ? stdout : stderr,
-            "usage: zro-tests [--list] [--only PATTERN,...] [--backend local,threads] [--full] [--big] [--jobs N]\n"
-            "                 [--kernels base|avx2|avx512] [--fast on|off] [--threads N] [--max-count N] [--seed N]\n"
-            "                 [--tally FILE] [--verbose]\n"
+            "usage: zro-tests [--list] [--only PATTERN,...] [--backend local,threads,foreign,openmpi,mpich] [--full] [--big]\n"
+            "                 [--hosts] [--jobs N] [--kernels base|avx2|avx512] [--fast on|off] [--threads N]\n"
+            "                 [--max-count N] [--seed N] [--tally FILE] [--verbose]\n"
             "A pattern is a glob or a part of a name as --list prints it.  --tally appends `passed failed skipped`.\n");
     exit(code);
 }
@@ -395,6 +608,8 @@ static int parse(int argc, char **argv)
             zt_opt.full = 1;
         else if (strcmp(name, "--big") == 0)
             zt_opt.big = 1;
+        else if (strcmp(name, "--hosts") == 0)
+            zt_opt.hosts = 1;
         else if (strcmp(name, "--verbose") == 0)
             zt_opt.verbose = 1;
         else if (value == NULL)
@@ -405,6 +620,8 @@ static int parse(int argc, char **argv)
             args.backend = argv[++i];
         else if (strcmp(name, "--tally") == 0)
             args.tally = argv[++i];
+        else if (strcmp(name, "--worker") == 0)
+            args.worker = argv[++i];
         else if (strcmp(name, "--jobs") == 0)
             args.jobs = (int)number(argv[++i]);
         else if (strcmp(name, "--seed") == 0)
@@ -440,8 +657,11 @@ int main(int argc, char **argv)
     int command = parse(argc, argv);
     const char *missing = missing_kernels();
 
+    args.argv = argv + 1;
     if (command < argc)
         return run_command(argc - command, argv + command);
+    if (args.worker != NULL)
+        return zt_worker(args.worker);
     choose_instances();
     if (args.list) {
         for (int i = 0; i < instance_count; i++)
@@ -453,6 +673,7 @@ int main(int argc, char **argv)
         printf("SKIP all: %s\n", missing);
         total.skipped = instance_count;
     } else {
+        skip_missing();
         run_all();
     }
     printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);

@@ -9,9 +9,14 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "zt/foreign.h"
+#include "zt/launch.h"
 
 enum { EXIT_SKIPPED = 77 };
 
@@ -130,8 +135,10 @@ void zt_die(zt_rank *t)
     zt_expect_lost(t, t->rank);
     if (t->threads)
         pthread_exit(NULL);
-    raise(SIGKILL);
-    _exit(1);
+    /* MPICH's launcher lets others outlive a rank that exits, but not one that is killed. */
+    if (t->backend != ZT_MPICH)
+        raise(SIGKILL);
+    _exit(7);
 }
 
 uint64_t zt_next(uint64_t *state)
@@ -201,7 +208,7 @@ zro_group_config zt_config(void)
     return config;
 }
 
-zro_group *zt_group_with(zt_rank *t, const zro_group_config *config)
+static zro_group *group_by_tickets(zt_rank *t, const zro_group_config *config)
 {
     unsigned char mine[ZRO_TICKET_BYTES], all[ZT_MAX_RANKS * ZRO_TICKET_BYTES];
     zro_group *group;
@@ -212,6 +219,41 @@ zro_group *zt_group_with(zt_rank *t, const zro_group_config *config)
     return group;
 }
 
+int zt_machine(const zt_rank *t, zt_machines machines, int rank)
+{
+    switch (machines) {
+    case ZT_TWO:
+        return rank % 2;
+    case ZT_OWN:
+        return rank;
+    case ZT_HALVES:
+        return rank >= (t->size + 1) / 2;
+    default:
+        return 0;
+    }
+}
+
+int64_t zt_config_machine(const zt_rank *t, zt_machines machines, int rank)
+{
+    return machines == ZT_TWO || machines == ZT_OWN ? zt_machine(t, machines, rank) : ZRO_MACHINE_AUTO;
+}
+
+zro_group *zt_group_with(zt_rank *t, const zro_group_config *config)
+{
+    zro_group_config c = *config;
+    zro_link link;
+
+    if (c.machine == ZRO_MACHINE_AUTO)
+        c.machine = zt_config_machine(t, t->machines, t->rank);
+    if ((t->backend & ZT_MPI) != 0)
+        return zt_mpi_group(&c);
+    if (t->backend == ZT_FOREIGN) {
+        zt_foreign_open(t, &link);
+        c.link = &link;
+    }
+    return group_by_tickets(t, &c);
+}
+
 zro_group *zt_group(zt_rank *t, uint64_t timeout_ms)
 {
     zro_group_config config = zt_config();
@@ -220,10 +262,41 @@ zro_group *zt_group(zt_rank *t, uint64_t timeout_ms)
     return zt_group_with(t, &config);
 }
 
+/* ---- ranks ---- */
+
+/* From here on this thread is the rank. */
+static void enter_rank(zt_rank *t)
+{
+    t->random = zt_mix(t->seed, (uint64_t)t->rank + 1);
+    thread_rank = t;
+    if (!t->threads)
+        process_rank = t;
+}
+
+/* Touches the page for the last time: for the next case it is cleared. */
+static void leave_rank(zt_rank *t)
+{
+    thread_rank = NULL;
+    if (!t->threads)
+        process_rank = NULL;
+    atomic_fetch_or(&t->shared->finished, 1ULL << t->rank);
+}
+
 typedef struct start {
     zt_rank common;
     zt_fn run;
+    const zro_group_config *config;
 } start;
+
+/* A rank that makes its group itself. */
+static void run_with_group(zt_rank *t, const zro_group_config *config, zt_fn run)
+{
+    enter_rank(t);
+    t->group = zt_group_with(t, config);
+    run(t);
+    zro_group_destroy(t->group);
+    leave_rank(t);
+}
 
 static int rank_main(void *user, zro_group *group)
 {
@@ -233,30 +306,101 @@ static int rank_main(void *user, zro_group *group)
     t.group = group;
     t.rank = zro_group_rank(group);
     t.size = zro_group_size(group);
-    t.random = zt_mix(t.seed, (uint64_t)t.rank + 1);
-    thread_rank = &t;
-    if (!t.threads)
-        process_rank = &t;
+    if (t.machines != ZT_ONE) {
+        run_with_group(&t, s->config, s->run);
+        return 0;
+    }
+    enter_rank(&t);
     s->run(&t);
-    atomic_fetch_or(&t.shared->finished, 1ULL << t.rank);
-    thread_rank = NULL;
-    if (!t.threads)
-        process_rank = NULL;
+    leave_rank(&t);
     return 0;
+}
+
+/* What zro_spawn and zro_spawn_threads do, for ranks whose group has a link. */
+static zro_status fork_ranks(const start *s, int size)
+{
+    pid_t pids[ZT_MAX_RANKS];
+    zro_status st = ZRO_OK;
+    int status;
+
+    fflush(NULL);
+    for (int r = 0; r < size; r++) {
+        pids[r] = fork();
+        CHECK(pids[r] >= 0);
+        if (pids[r] == 0) {
+            zt_rank t = s->common;
+
+            t.rank = r;
+            t.size = size;
+            run_with_group(&t, s->config, s->run);
+            exit(0);
+        }
+    }
+    for (int r = 0; r < size; r++) {
+        CHECK(waitpid(pids[r], &status, 0) == pids[r]);
+        if (status != 0)
+            st = WIFSIGNALED(status) ? ZRO_ERR_LOST : st == ZRO_OK ? ZRO_ERR_PEER : st;
+    }
+    return st;
+}
+
+typedef struct thread_start {
+    const start *s;
+    int rank, size;
+} thread_start;
+
+static void *thread_main(void *user)
+{
+    const thread_start *a = user;
+    zt_rank t = a->s->common;
+
+    t.rank = a->rank;
+    t.size = a->size;
+    run_with_group(&t, a->s->config, a->s->run);
+    return NULL;
+}
+
+static zro_status thread_ranks(const start *s, int size)
+{
+    thread_start starts[ZT_MAX_RANKS];
+    pthread_t threads[ZT_MAX_RANKS];
+
+    for (int r = 0; r < size; r++) {
+        starts[r] = (thread_start){ s, r, size };
+        CHECK(pthread_create(&threads[r], NULL, thread_main, &starts[r]) == 0);
+    }
+    for (int r = 0; r < size; r++)
+        CHECK(pthread_join(threads[r], NULL) == 0);
+    return ZRO_OK;
+}
+
+static zro_status start_ranks(int size, start *s)
+{
+    switch (s->common.backend) {
+    case ZT_THREADS:
+        return zro_spawn_threads(s->config, size, rank_main, s);
+    case ZT_FOREIGN:
+        return s->common.threads ? thread_ranks(s, size) : fork_ranks(s, size);
+    default:
+        return zro_spawn(s->config, size, rank_main, s);
+    }
 }
 
 void zt_ranks(zt_rank *t, int backend, const zro_group_config *config, int size, zt_fn fn, void *user)
 {
-    start s = { *t, fn };
+    start s = { *t, fn, config };
     unsigned long long all = size < 64 ? (1ULL << size) - 1 : ~0ULL, lost, finished;
     zro_status st;
 
     s.common.user = user;
-    s.common.threads = backend == ZT_THREADS;
+    s.common.backend = backend;
+    s.common.threads = backend == ZT_THREADS || (backend == ZT_FOREIGN && zt_foreign_is_threads());
+    if (backend == ZT_FOREIGN && t->machines == ZT_ONE)
+        s.common.machines = ZT_OWN;
     atomic_store(&t->shared->finished, 0);
     atomic_store(&t->shared->lost, 0);
     atomic_store(&t->shared->met, 0);
-    st = (backend == ZT_THREADS ? zro_spawn_threads : zro_spawn)(config, size, rank_main, &s);
+    st = start_ranks(size, &s);
     if (t->shared->skip[0] != '\0')
         _exit(EXIT_SKIPPED);
     lost = atomic_load(&t->shared->lost);
@@ -266,15 +410,35 @@ void zt_ranks(zt_rank *t, int backend, const zro_group_config *config, int size,
                 finished, lost);
 }
 
-void zt_run(const zt_case *c, int backend, int size, zt_shared *shared)
+/* ---- instances ---- */
+
+static zt_rank rank_of_case(const zt_case *c, zt_shared *shared)
 {
-    zro_group_config config = zt_config();
     zt_rank t = { .arg = c->arg, .shared = shared, .seed = zt_opt.seed };
 
+    t.machines = (c->flags & ZT_TWO_MACHINES) != 0   ? ZT_TWO
+                 : (c->flags & ZT_OWN_MACHINES) != 0 ? ZT_OWN
+                 : zt_opt.hosts                      ? ZT_HALVES
+                                                     : ZT_ONE;
     for (const char *p = c->name; *p != '\0'; p++)
         t.seed = zt_mix(t.seed, (unsigned char)*p);
     t.random = t.seed;
+    return t;
+}
+
+static zro_group_config config_of_case(const zt_case *c)
+{
+    zro_group_config config = zt_config();
+
     config.timeout_ms = c->timeout_ms != 0 ? c->timeout_ms : (c->deadline_s != 0 ? c->deadline_s : 30) * UINT64_C(750);
+    return config;
+}
+
+void zt_run(const zt_case *c, int backend, int size, zt_shared *shared)
+{
+    zro_group_config config = config_of_case(c);
+    zt_rank t = rank_of_case(c, shared);
+
     thread_rank = &t;
     if (size == 0)
         c->run(&t);
@@ -284,4 +448,15 @@ void zt_run(const zt_case *c, int backend, int size, zt_shared *shared)
     if (backend == ZT_THREADS && atomic_load(&shared->lost) != 0)
         _exit(0);
     thread_rank = NULL;
+}
+
+void zt_run_rank(const zt_case *c, int backend, int rank, int size, zt_shared *shared)
+{
+    zro_group_config config = config_of_case(c);
+    zt_rank t = rank_of_case(c, shared);
+
+    t.backend = backend;
+    t.rank = rank;
+    t.size = size;
+    run_with_group(&t, &config, c->run);
 }

@@ -2,7 +2,8 @@
  *
  * A test file declares a table of cases, and list.c names the tables.  A case is one function that every rank runs; the
  * runner (runner.c) instantiates it for each of its backends and world sizes (`S17_adam.local.2`; without ranks
- * `S53_strangers.solo`) and runs each instance in a fresh process with a deadline, its output kept and shown on failure.
+ * `S53_strangers.solo`) and runs each instance in a fresh process with a deadline, its output kept and shown on failure.  Under
+ * MPI instances of one world size share processes, one after another, until one of them fails.
  *
  * A failed check prints where, which rank and zro_last_error(), and ends the process: the rank where ranks are processes, the
  * instance where they are threads.  So checks work in helpers and on any thread, and whoever waits for the failed rank is
@@ -24,13 +25,26 @@ typedef struct zt_rank zt_rank;
 typedef void (*zt_fn)(zt_rank *t);
 
 /* Backends are bits of a case and rows of the runner's table. */
-enum { ZT_LOCAL = 1, ZT_THREADS = 2, ZT_BOTH = ZT_LOCAL | ZT_THREADS };
+enum {
+    ZT_LOCAL = 1,
+    ZT_THREADS = 2,
+    ZT_OPENMPI = 4,
+    ZT_MPICH = 8,
+    ZT_FOREIGN = 16, /* processes, each pretending a machine of its own, with a link that is not the library's */
+    ZT_BOTH = ZT_LOCAL | ZT_THREADS,
+    ZT_MPI = ZT_OPENMPI | ZT_MPICH,
+    ZT_LINKS = ZT_MPI | ZT_FOREIGN,
+    ZT_ALL = ZT_BOTH | ZT_LINKS
+};
 
 enum {
-    ZT_FULL = 1,  /* only with --full */
-    ZT_BIG = 2,   /* only with --big, and then without the others */
-    ZT_KILLS = 4, /* ranks die or break groups for good: shares no launch with other cases */
-    ZT_LEAVES = 8 /* may leave processes behind, for the runner to end */
+    ZT_FULL = 1,          /* only with --full */
+    ZT_BIG = 2,           /* only with --big, and then without the others */
+    ZT_KILLS = 4,         /* ranks die: shares no launch with other cases */
+    ZT_LEAVES = 8,        /* may leave processes behind, for the runner to end, or MPI in pieces */
+    ZT_HOSTS = 16,        /* only with --hosts: needs what tests/hosts makes */
+    ZT_TWO_MACHINES = 32, /* groups pretend two machines, ... */
+    ZT_OWN_MACHINES = 64  /* ... or one for each rank (with a foreign link always), where the case does not say otherwise */
 };
 
 #define ZT_WORLD(n) (UINT64_C(1) << (n))
@@ -63,8 +77,12 @@ typedef struct zt_options {
     zro_switch fast;
     uint32_t threads;
     int full, big, verbose;
+    int hosts; /* the first half of the ranks is on one machine, the rest on another */
 } zt_options;
 extern zt_options zt_opt;
+
+/* How groups lie on machines: pretended but for the last, --hosts. */
+typedef enum zt_machines { ZT_ONE, ZT_TWO, ZT_OWN, ZT_HALVES } zt_machines;
 
 /* One for an instance: all ranks, the supervisor and the runner see it.  Zero at the start. */
 typedef struct zt_shared {
@@ -80,9 +98,11 @@ typedef struct zt_shared {
 } zt_shared;
 
 struct zt_rank {
-    int rank, size;   /* 0 and 0 in solo cases */
-    int threads;      /* ranks are threads of one process */
-    zro_group *group; /* of all ranks, made and destroyed by zro_spawn; NULL in solo cases */
+    int rank, size; /* 0 and 0 in solo cases */
+    int backend;    /* one of the bits; 0 in solo cases */
+    int threads;    /* ranks are threads of one process */
+    zt_machines machines;
+    zro_group *group; /* of all ranks, made and destroyed by the harness; NULL in solo cases */
     long arg;
     uint64_t seed;   /* equal on all ranks, differs between cases */
     uint64_t random; /* this rank's own numbers: zt_next(&t->random) */
@@ -119,7 +139,7 @@ void zt_note(zt_rank *t, const char *format, ...) __attribute__((format(printf, 
 /* Says that `rank` will die: then it must, and zro_spawn's LOST is as it should be. */
 void zt_expect_lost(zt_rank *t, int rank);
 
-/* Dies as expected: SIGKILL, or the end of the thread. */
+/* Dies as expected: SIGKILL, the end of the thread, or what the launcher forgives. */
 _Noreturn void zt_die(zt_rank *t);
 
 /* Numbers: splitmix64, and one below n. */
@@ -133,7 +153,11 @@ void zt_await(zt_rank *t, const atomic_uint *flag, unsigned value);
 void zt_meet(zt_rank *t);
 void zt_exchange(zt_rank *t, const void *mine, size_t bytes, void *all);
 
-/* The configuration of the command line; a fresh group of all ranks with it, or with any, through tickets of its own. */
+/* Which machine a rank is on; what config.machine says so. */
+int zt_machine(const zt_rank *t, zt_machines machines, int rank);
+int64_t zt_config_machine(const zt_rank *t, zt_machines machines, int rank);
+
+/* The configuration of the command line; a fresh group of all ranks with it, or with any, made as the backend makes groups. */
 zro_group_config zt_config(void);
 zro_group *zt_group(zt_rank *t, uint64_t timeout_ms);
 zro_group *zt_group_with(zt_rank *t, const zro_group_config *config);
@@ -144,5 +168,8 @@ void zt_ranks(zt_rank *t, int backend, const zro_group_config *config, int size,
 
 /* For runner.c: the body of an instance, in its own process.  Returns normally if it passed. */
 void zt_run(const zt_case *c, int backend, int size, zt_shared *shared);
+
+/* For mpi.c: what one rank does of an instance. */
+void zt_run_rank(const zt_case *c, int backend, int rank, int size, zt_shared *shared);
 
 #endif
