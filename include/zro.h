@@ -137,7 +137,9 @@ typedef struct zro_settings {
 typedef enum zro_link_state { ZRO_LINK_OPEN = 0, ZRO_LINK_DONE = 1, ZRO_LINK_FAILED = 2 } zro_link_state;
 
 typedef struct zro_link_request {
-    zro_link_state state; /* set by the link: in send or recv, and later only in poll and cancel */
+    zro_link_state
+        state; /* set by the link, last: in send or recv, and later only in poll and cancel; with a release store if a
+                             link serves several creates, and may poll for all of them */
     uint32_t reserved;
     size_t bytes;     /* a receive that is DONE: the length of the message */
     const char *text; /* FAILED: why, or NULL */

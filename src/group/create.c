@@ -252,6 +252,8 @@ static zro_status create_in_view(const zro_group_config *config, from_tickets *f
     else
         st = find_first_region(from, view, b->layout.bytes, &b->map);
     if (b->map.base == NULL) {
+        if (st != ZRO_ERR_PEER && b->layout.n_near < from->size) /* else the first one has told them */
+            zro__wire_refuse(b->trunk, b->number, from->size, member_in_tickets, near_in_tickets, from, from->rank, st);
         if (from->rank == from->first)
             let_others_in(from, view->world);
         zro__view_drop(view, sharers);
@@ -356,7 +358,11 @@ zro_status zro_group_create_tickets(const zro_group_config *config, int rank, in
         st = check_numbers("group_create_tickets", rank, size);
     if (st == ZRO_OK && tickets == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets is NULL");
-    return st != ZRO_OK ? st : create_checked(&c, rank, size, tickets, ZRO__LIFE_OF_PROCESS, out);
+    if (st == ZRO_OK)
+        return create_checked(&c, rank, size, tickets, ZRO__LIFE_OF_PROCESS, out);
+    if (c.link != NULL && c.link->struct_size == sizeof *c.link && c.link->close != NULL)
+        c.link->close(c.link->self);
+    return st;
 }
 
 zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config, int rank, int size, zro__life_kind kind,

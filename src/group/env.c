@@ -136,19 +136,19 @@ static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
 
 int zro__env_mpi_tasks(const char **name)
 {
+    /* Slurm's, of a job step, means nothing to what a launcher started inside the step. */
     static const char *const sizes[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS" };
-    int said = 0;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const char *text = getenv(sizes[i]);
+        long tasks = text == NULL ? 0 : strtol(text, NULL, 10);
 
         *name = sizes[i];
-        if (text != NULL && strtol(text, NULL, 10) > 1)
-            return (int)strtol(text, NULL, 10);
-        said |= text != NULL;
+        if (tasks > 0)
+            return (int)tasks;
     }
     *name = "PMIX_RANK";
-    return said || getenv(*name) == NULL;
+    return getenv(*name) == NULL;
 }
 
 /* ---- the ranks ---- */

@@ -2,7 +2,7 @@
  *
  * Two kinds implement it: rings in shared memory (local.c) and a program's link (wire.c).  Nothing here blocks, and the buffers
  * outlive a transfer that failed: a peer that comes late finds what was sent, and what is never fetched harms nobody.  At least
- * ZRO__LINK_DEPTH messages fit between two ranks in each direction; xfer.c's schedule needs no more to be free of deadlock. */
+ * ZRO__LINK_DEPTH messages fit between two ranks in each direction; steps.c's schedule needs no more to be free of deadlock. */
 #ifndef ZRO_GROUP_LINK_H
 #define ZRO_GROUP_LINK_H
 

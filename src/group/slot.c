@@ -88,15 +88,6 @@ int zro__first_near(const zro__board *board)
     return r;
 }
 
-static int first_far(const zro__board *board)
-{
-    int r = 0;
-
-    while (zro__is_near(board, r))
-        r++;
-    return r;
-}
-
 zro__slot *zro__far_slot_of(const zro__board *board, int rank)
 {
     int place = zro__place_of(board->control, rank);
@@ -517,8 +508,10 @@ zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
         if (st != ZRO_OK)
             return st;
     }
-    if (board->wire != NULL) {
-        st = zro__wait(board, zro__wire_heads(board->wire), board->number, first_far(board));
+    for (int r = 0; r < board->size && board->wire != NULL; r++) {
+        if (zro__is_near(board, r))
+            continue;
+        st = zro__wait(board, zro__wire_told(board->wire, ~zro__place_of(board->control, r)), board->number, r);
         if (st != ZRO_OK)
             return st;
     }

@@ -70,7 +70,7 @@ typedef union zro__arrival {
 
 _Static_assert(sizeof(zro__arrival) == 64, "an arrival is a cache line");
 
-/* A notice to future members of a group (create.c): where its control block lies, or why it could not be made.  Its writer does
+/* A notice to future members of a group (sub.c): where its control block lies, or why it could not be made.  Its writer does
  * not wait for readers, and overwrites: a reader that is not a member of the newer groups must look at `number` before and
  * after (0 while it is written). */
 typedef struct zro__notice {

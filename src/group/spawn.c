@@ -31,6 +31,8 @@ static zro_status check_spawn(const char *name, const zro_group_config *config, 
         return zro__fail(ZRO_ERR_INVALID, "%s: size = %d, must be 1 to %d", name, size, ZRO__MAX_RANKS);
     if (fn == NULL)
         return zro__fail(ZRO_ERR_INVALID, "%s: fn is NULL", name);
+    if (c->link != NULL)
+        return zro__fail(ZRO_ERR_INVALID, "%s: config.link is one rank's; use it with zro_group_create_tickets", name);
     return ZRO_OK;
 }
 

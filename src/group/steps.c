@@ -137,7 +137,13 @@ static char *find_chunk(const zro__flow *f, zro__cursor at, int owner, int peer,
 /* Where results of this owner can be sent from: its own array of results, or, if they are its pieces, of those. */
 static char *find_result(const zro__flow *f, zro__cursor at, int peer)
 {
-    if (!f->x->reduces && f->x->apply == NULL && f->parts[at.part < f->n_parts ? at.part : 0].source == f->me)
+    zro__cursor next = at;
+    size_t room = f->limit;
+    zro__run run;
+
+    if (!zro__cursor_next(&next, f->parts, f->n_parts, f->me, &room, &run))
+        return NULL;
+    if (!f->x->reduces && f->x->apply == NULL && f->parts[run.part].source == f->me && f->in_is_shared)
         return find_chunk(f, at, f->me, peer, 0);
     return zro__flow_receives(f, f->me, f->me) ? find_chunk(f, at, f->me, peer, 1) : NULL;
 }

@@ -112,6 +112,16 @@ static zro__notice *own_notice(zro_group *parent, int next)
     return &slot->notices[(number + (uint64_t)next) % ZRO__NOTICES];
 }
 
+static int is_first_of_machine(const birth *b, int i)
+{
+    const int64_t *machine = b->parent->machine;
+    int k = 0;
+
+    while (machine[b->ranks[k]] != machine[b->ranks[i]])
+        k++;
+    return k == i;
+}
+
 /* Tells the near members where the region is and, first of all members, the far ones of its number; or why there is none.
  * Atomics pair with await_notice. */
 static void give_notice(birth *b, zro_status st)
@@ -133,7 +143,7 @@ static void give_notice(birth *b, zro_status st)
     (void)ZRO__POINT("create.notice");
     zro__post(&slot->noticed, number);
     for (int i = 0; i < b->n && b->mine == 0; i++)
-        if (!zro__is_near(&parent->board, b->ranks[i]))
+        if (!zro__is_near(&parent->board, b->ranks[i]) && is_first_of_machine(b, i))
             zro__wire_notice(parent->board.wire, ~zro__place_of(parent->board.control, b->ranks[i]), b->key, b->number,
                              made ? ZRO_OK : st, made ? "" : zro_last_error());
 }
@@ -201,22 +211,25 @@ static zro_status map_member_region(birth *b)
 {
     zro_group *parent = b->parent;
     int makes = b->mine == b->first_near;
-    uint64_t offset = 0, ignored;
+    uint64_t offset = 0;
     zro_status st = ZRO_OK;
 
     if (b->mine == 0 && b->layout.n_near < b->n)
         st = zro__trunk_number(parent->seat->trunk, &b->number);
-    else if (b->first_near != 0) /* the first member is far */
+    else if (makes && b->first_near != 0) /* the first member is far */
         st = await_notice(b, b->ranks[0], &offset, &b->number);
-    if (st == ZRO_OK && !makes) {
-        st = await_notice(b, b->ranks[b->first_near], &offset, b->first_near == 0 ? &b->number : &ignored);
+    if (!makes) {
+        st = await_notice(b, b->ranks[b->first_near], &offset, &b->number);
         return st != ZRO_OK ? st : zro__map_region(parent->seat->view, offset, b->layout.bytes, &b->map);
     }
-    if (!makes)
+    if (st == ZRO_ERR_TIMEOUT)
         return st;
     if (st == ZRO_OK)
         st = map_new_region(b);
     give_notice(b, st);
+    if (b->map.base == NULL && b->mine != 0) /* far members have the first one's word that the group is being made */
+        zro__wire_refuse(parent->seat->trunk, b->number, b->n, member_in_parent, near_in_parent,
+                         &(from_parent){ parent, b->ranks }, b->mine, st);
     return st;
 }
 

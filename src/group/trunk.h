@@ -30,7 +30,7 @@ zro_status zro__trunk_number(zro__trunk *trunk, uint64_t *number);
 void zro__trunk_lock(zro__trunk *trunk);
 void zro__trunk_unlock(zro__trunk *trunk);
 
-/* This thread is one that the link does not allow; the same as STATE. */
+/* Whether this thread is one that the link does not allow; check: STATE then. */
 int zro__trunk_is_elsewhere(const zro__trunk *trunk);
 zro_status zro__trunk_check_thread(const zro__trunk *trunk);
 

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/point.h"
 
 enum { CONTROL, PIECES, RESULTS, INBOX = 2, DEPTH = ZRO__LINK_DEPTH, LAST_POLLS = 64, VERDICT_NAPS = 100 };
@@ -54,6 +55,7 @@ typedef struct far {
     int failed;
     char why[ZRO__TEXT_BYTES];
     uint64_t taken; /* control messages */
+    zro__word told; /* number of the last arrival that the link has sent */
     zro_link_request control[INBOX], head, notice, verdict, left;
     queue in_of[ZRO__STREAMS], out;
     char *buffers; /* DEPTH for what goes, then DEPTH for each stream that comes */
@@ -70,8 +72,7 @@ struct zro__wire {
     uint64_t channel; /* the first of the group's */
     size_t chunk;
     int n_far;
-    zro__word heads; /* number of the last arrival that the link has sent to all */
-    uint64_t last_head;
+    uint64_t last_head; /* number of the last arrival that was sent */
     message head, verdict, left;
     _Alignas(64) far far[]; /* n_far; then the buffers */
 };
@@ -119,9 +120,15 @@ static void send_control(zro__wire *wire, far *f, const message *m, zro_link_req
     add(wire, bytes);
 }
 
+/* A link that serves several creates may set it while it polls for another; then this is what makes the rest visible. */
+static zro_link_state state_of(const zro_link_request *request)
+{
+    return __atomic_load_n(&request->state, __ATOMIC_ACQUIRE);
+}
+
 static int is_open(const zro_link_request *request)
 {
-    return request->state == ZRO_LINK_OPEN;
+    return state_of(request) == ZRO_LINK_OPEN;
 }
 
 /* ---- what has come ---- */
@@ -186,7 +193,7 @@ static void collect_control(zro__wire *wire, far *f)
     int i = (int)(f->taken % INBOX);
 
     while (!f->failed && !is_open(&f->control[i])) {
-        if (f->control[i].state == ZRO_LINK_FAILED) {
+        if (state_of(&f->control[i]) == ZRO_LINK_FAILED) {
             fail(f, f->control[i].text);
             return;
         }
@@ -202,27 +209,22 @@ static void collect_queue(far *f, queue *q)
 {
     uint64_t n = atomic_load_explicit(&q->over.value, memory_order_relaxed), before = n;
 
-    while (n < q->begun && q->request[n % DEPTH].state == ZRO_LINK_DONE)
+    while (n < q->begun && state_of(&q->request[n % DEPTH]) == ZRO_LINK_DONE)
         n++;
-    if (n < q->begun && q->request[n % DEPTH].state == ZRO_LINK_FAILED)
+    if (n < q->begun && state_of(&q->request[n % DEPTH]) == ZRO_LINK_FAILED)
         fail(f, q->request[n % DEPTH].text);
     if (n > before)
         zro__post(&q->over, n);
 }
 
-static void collect_heads(zro__wire *wire)
+static void collect_head(zro__wire *wire, far *f)
 {
-    int open = 0;
-
-    if (reached(&wire->heads, wire->last_head))
+    if (reached(&f->told, wire->last_head))
         return;
-    for (int i = 0; i < wire->n_far; i++) {
-        open |= is_open(&wire->far[i].head);
-        if (wire->far[i].head.state == ZRO_LINK_FAILED)
-            fail(&wire->far[i], wire->far[i].head.text);
-    }
-    if (!open)
-        zro__post(&wire->heads, wire->last_head);
+    if (state_of(&f->head) == ZRO_LINK_DONE)
+        zro__post(&f->told, wire->last_head);
+    else if (state_of(&f->head) == ZRO_LINK_FAILED)
+        fail(f, f->head.text);
 }
 
 void zro__wire_poll(zro__wire *wire)
@@ -239,8 +241,8 @@ void zro__wire_poll(zro__wire *wire)
         collect_queue(f, &f->in_of[ZRO__PIECES]);
         collect_queue(f, &f->in_of[ZRO__RESULTS]);
         collect_queue(f, &f->out);
+        collect_head(wire, f);
     }
-    collect_heads(wire);
     zro__trunk_unlock(trunk);
 }
 
@@ -256,9 +258,9 @@ const char *zro__wire_failure(const zro__wire *wire, int i)
     return wire->far[i].failed ? wire->far[i].why : NULL;
 }
 
-zro__word *zro__wire_heads(zro__wire *wire)
+zro__word *zro__wire_told(zro__wire *wire, int i)
 {
-    return &wire->heads;
+    return &wire->far[i].told;
 }
 
 void zro__wire_count(zro__wire *wire, zro__counters *counters)
@@ -347,7 +349,7 @@ void zro__wire_notice(zro__wire *wire, int i, uint64_t key, uint64_t number, zro
     message *m = &f->note;
 
     zro__trunk_lock(wire->trunk);
-    /* The last one has long been read: its reader had to come before its group was made, or given up. */
+    /* The last one was read when its group was made; after a group that was given up it may still be on its way. */
     if (is_open(&f->notice))
         link->poll(link->self);
     if (is_open(&f->notice))
@@ -359,8 +361,57 @@ void zro__wire_notice(zro__wire *wire, int i, uint64_t key, uint64_t number, zro
         m->key = key;
         m->number = number;
         send_control(wire, f, m, &f->notice);
+        for (int tries = 0; code != ZRO_OK && is_open(&f->notice) && tries < LAST_POLLS + VERDICT_NAPS; tries++) {
+            link->poll(link->self);
+            if (tries >= LAST_POLLS)
+                poll(NULL, 0, 1);
+        }
     }
     zro__trunk_unlock(wire->trunk);
+}
+
+/* What is needed to tell others of a group that this rank has no region for. */
+typedef struct refusal {
+    message message;
+    zro_link_request request[];
+} refusal;
+
+void zro__wire_refuse(zro__trunk *trunk, uint64_t number, int size, int32_t (*member)(void *, int), int (*is_near)(void *, int),
+                      void *user, int mine, zro_status code)
+{
+    const zro_link *link = &trunk->link;
+    refusal *r = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *r + (size_t)size * sizeof *r->request);
+    char text[ZRO__TEXT_BYTES];
+    int open = 0;
+
+    if (r == NULL)
+        return;
+    snprintf(text, sizeof text, "rank %d: %s: %.900s", mine, zro_status_name(code), zro_last_error());
+    write_message(&r->message, KIND_VERDICT, ZRO_ERR_PEER, text);
+    zro__trunk_lock(trunk);
+    for (int i = 0; i < size; i++) {
+        if (is_near(user, i))
+            r->request[i].state = ZRO_LINK_DONE;
+        else
+            link->send(link->self, member(user, i), number * ZRO__CHANNELS + CONTROL, &r->message,
+                       MESSAGE_HEAD + r->message.bytes, ZRO_OFF, &r->request[i]);
+    }
+    for (int tries = 0; tries <= LAST_POLLS + VERDICT_NAPS; tries++) {
+        link->poll(link->self);
+        open = 0;
+        for (int i = 0; i < size; i++) {
+            if (is_open(&r->request[i]) && tries == LAST_POLLS + VERDICT_NAPS)
+                link->cancel(link->self, &r->request[i]);
+            open |= is_open(&r->request[i]);
+        }
+        if (!open)
+            break;
+        if (tries >= LAST_POLLS)
+            poll(NULL, 0, 1);
+    }
+    zro__trunk_unlock(trunk);
+    if (!open) /* else the link has it for good */
+        zro__free(r);
 }
 
 /* ---- messages of transfers ---- */
@@ -537,8 +588,16 @@ zro__wire *zro__wire_open(void *memory, zro__trunk *trunk, zro__view *view, cons
             post_control(wire, f, i);
     }
     zro__trunk_unlock(trunk);
-    *link = (zro__link){ wire,      room,      send_message, recv_message, release_message,
-                         room_word, recv_word, expect,       send_from,    sent_word };
+    *link = (zro__link){ .self = wire,
+                         .room = room,
+                         .send = send_message,
+                         .recv = recv_message,
+                         .release = release_message,
+                         .room_word = room_word,
+                         .recv_word = recv_word,
+                         .expect = expect,
+                         .send_from = send_from,
+                         .sent_word = sent_word };
     return wire;
 }
 

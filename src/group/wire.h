@@ -31,14 +31,19 @@ zro__slot *zro__wire_slot(zro__wire *wire, int far);
 const char *zro__wire_failure(const zro__wire *wire, int far);
 
 /* Tell all far ranks: an arrival with its payload, that the group broke, that this rank has left.  The arrival must have gone,
- * that is, `heads` have reached its number, before the next: a rank that computes next does not help its link any more. */
+ * that is, each `told` have reached its number, before the next: a rank that computes next does not help its link any more. */
 void zro__wire_head(zro__wire *wire, const zro__header *header, const void *payload, size_t bytes);
 void zro__wire_verdict(zro__wire *wire, zro_status code, const char *text);
 void zro__wire_leave(zro__wire *wire);
-zro__word *zro__wire_heads(zro__wire *wire);
+zro__word *zro__wire_told(zro__wire *wire, int far);
 
-/* Tells one far rank of a new group (create.c); its message is free again at once. */
+/* Tells one far rank of a new group (sub.c), or why there is none. */
 void zro__wire_notice(zro__wire *wire, int far, uint64_t key, uint64_t number, zro_status code, const char *text);
+
+/* Breaks a group that this rank, `mine` of it, has no region for, on the far ranks that wait in its vote: PEER, with `code` and
+ * the text of the last error. */
+void zro__wire_refuse(zro__trunk *trunk, uint64_t number, int size, int32_t (*member)(void *, int), int (*is_near)(void *, int),
+                      void *user, int mine, zro_status code);
 
 /* Counters of the messages, from now on. */
 void zro__wire_count(zro__wire *wire, zro__counters *counters);

@@ -1,7 +1,7 @@
 /* The transfer.
  *
  * After all ranks have arrived, and so know where each other's arrays lie, a piece travels in one of three ways:
- * - small transfers on one machine: every rank brought its piece in its slot, and each computes what it needs by itself;
+ * - small transfers: every rank brought its piece in its slot, and each computes what it needs by itself;
  * - in place: an array in group memory of the same machine is read, and written, where it lies, by the owner;
  * - by link: any other piece is sent to the owner, any other result sent back, in chunks.
  * Which of the last two holds between an owner and a rank follows from headers that both have, so they never disagree.

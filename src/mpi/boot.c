@@ -308,18 +308,17 @@ static zro_status initialise(void)
 zro_status zro_mpi_start(zro_switch launched, int *size)
 {
     int initialised = 0, finalised = 0, code;
-    zro_status st = check_process();
+    zro_status st;
 
     *size = 0;
-    if (st != ZRO_OK)
-        return st;
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
     if (finalised && launched == ZRO_ON)
         return zro__mpi_error(ZRO_ERR_STATE, "group_create_env: MPI is finalised already");
     if (finalised || (!initialised && launched == ZRO_OFF))
         return ZRO_OK;
-    if (!initialised)
+    st = check_process();
+    if (st == ZRO_OK && !initialised)
         st = initialise();
     if (st != ZRO_OK)
         return st;

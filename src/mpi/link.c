@@ -97,10 +97,16 @@ static int grow(zro__mpi_link *l)
     return 1;
 }
 
+/* The last word of a request: whoever sees it, also under another create's lock, sees the bytes and all the rest. */
+static void settle(zro_link_request *request, zro_link_state state)
+{
+    __atomic_store_n(&request->state, state, __ATOMIC_RELEASE);
+}
+
 static void refuse(zro_link_request *request, const char *text)
 {
-    request->state = ZRO_LINK_FAILED;
     request->text = text;
+    settle(request, ZRO_LINK_FAILED);
 }
 
 /* The place for the handle of a new request, or NULL with the request refused. */
@@ -178,7 +184,7 @@ static void end(zro__mpi_link *l, int i, int code, MPI_Status *status)
         if (l->opens[i].is_receive)
             MPI_Get_count(status, MPI_BYTE, &bytes);
         request->bytes = (size_t)bytes;
-        request->state = ZRO_LINK_DONE;
+        settle(request, ZRO_LINK_DONE);
     }
 }
 
@@ -325,7 +331,7 @@ int zro__mpi_is_quiet(void)
 /* Receives and drops what nobody will ask for.  Only small messages, which have come whole: others could make us wait. */
 static void drain(zro__mpi_link *l)
 {
-    char dropped[8192];
+    char dropped[16384]; /* more than a control message */
     MPI_Status status;
     int found = 0, bytes = 0;
 
