@@ -33,6 +33,15 @@ int zro__flow_receives(const zro__flow *f, int owner, int rank)
     return f->x->to == ZRO__TO_ALL || f->x->to == rank || (f->x->to == ZRO__TO_OWNER && owner == rank);
 }
 
+int zro__flow_writer(const zro__flow *f, int owner, int rank)
+{
+    const int *twin = f->g->scratch.twin;
+
+    if (zro__flow_writes(f, owner, rank) || (twin[owner] == twin[rank] && zro__flow_receives(f, owner, owner)))
+        return owner;
+    return twin[rank];
+}
+
 int zro__flow_has(const zro__flow *f, int rank, size_t part)
 {
     const uint64_t *bits = f->x->present == NULL ? NULL : zro__payload_of(&f->g->board, rank);
@@ -130,6 +139,8 @@ void zro__flow_do(zro__flow *f, const zro__run *run)
     }
     for (int r = 0; r < f->size; r++) {
         if (!zro__flow_receives(f, f->me, r))
+            continue;
+        if (s->out_of[r] != NULL && s->twin[r] != r && s->out_of[s->twin[r]] == s->out_of[r])
             continue;
         if (s->out_of[r] != NULL) {
             s->dst[j.n_dst++] = s->out_of[r] + out_at;

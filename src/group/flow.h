@@ -28,6 +28,10 @@ int zro__flow_shares(const zro__flow *f, int a, int b);
 int zro__flow_reads(const zro__flow *f, int owner, int rank);
 int zro__flow_writes(const zro__flow *f, int owner, int rank);
 
+/* Who writes the results of owner's parts to rank's array: the owner, rank itself (then a link carries them), or another rank
+ * whose array is the same memory: what exists once on a machine is written once. */
+int zro__flow_writer(const zro__flow *f, int owner, int rank);
+
 /* Whether rank gets the results of owner's parts; whether it has a piece of a part. */
 int zro__flow_receives(const zro__flow *f, int owner, int rank);
 int zro__flow_has(const zro__flow *f, int rank, size_t part);

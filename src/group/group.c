@@ -193,6 +193,7 @@ static void plan_arena(zro__arena *a, int size, uint32_t threads)
         zro__arena_plan(a, n, sizeof(zro__cursor));
     for (int i = 0; i < 4; i++)
         zro__arena_plan(a, n, sizeof(char *));
+    zro__arena_plan(a, n, sizeof(int));
     zro__arena_plan(a, n, sizeof(double));
     zro__arena_plan(a, n * (1 + threads), sizeof(void *));
     zro__arena_plan(a, n * (1 + threads), sizeof(void *));
@@ -222,6 +223,7 @@ static void take_arena(zro_group *g, const zro__map *map, int rank, int size)
     s->out_of = zro__arena_take(a, n, sizeof *s->out_of);
     s->message = zro__arena_take(a, n, sizeof *s->message);
     s->room = zro__arena_take(a, n, sizeof *s->room);
+    s->twin = zro__arena_take(a, n, sizeof *s->twin);
     s->weight = zro__arena_take(a, n, sizeof *s->weight);
     s->src = zro__arena_take(a, lists, sizeof *s->src);
     s->dst = zro__arena_take(a, lists, sizeof *s->dst);

@@ -31,6 +31,7 @@ typedef struct zro__scratch {
     char **in_of, **out_of;   /* by rank: its arrays where this rank reaches them in place, else NULL */
     const char **message;     /* by rank: the rest of its current message */
     char **room;              /* by rank: the rest of the current message to it */
+    int *twin;                /* by rank: the lowest one whose array of results is the same memory */
     double *weight;           /* in the order of addition */
     const void **src;         /* (1 + threads) x size */
     void **dst;               /* (1 + threads) x size */

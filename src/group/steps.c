@@ -150,7 +150,13 @@ static char *find_result(const zro__flow *f, zro__cursor at, int peer)
 
 static int fetches_results(const zro__flow *f, int owner)
 {
-    return owner != f->me && zro__flow_receives(f, owner, f->me) && !zro__flow_writes(f, owner, f->me);
+    return owner != f->me && zro__flow_receives(f, owner, f->me) && zro__flow_writer(f, owner, f->me) == f->me;
+}
+
+/* Whether results go to rank by link. */
+static int sends_results(const zro__flow *f, int rank)
+{
+    return rank != f->me && zro__flow_receives(f, f->me, rank) && zro__flow_writer(f, f->me, rank) == rank;
 }
 
 /* ---- the three things of a step ---- */
@@ -193,7 +199,8 @@ static zro_status do_own_chunk(zro__flow *f, zro__cursor *cursor)
             if (st != ZRO_OK)
                 return st;
         }
-        if (zro__flow_receives(f, f->me, r) && s->out_of[r] == NULL) {
+        s->room[r] = NULL;
+        if (sends_results(f, r)) {
             st = wait_for_room(f, r);
             if (st != ZRO_OK)
                 return st;
@@ -207,7 +214,7 @@ static zro_status do_own_chunk(zro__flow *f, zro__cursor *cursor)
     for (int r = 0; r < f->size; r++) {
         if (f->x->reduces && s->in_of[r] == NULL)
             release(f, r, ZRO__PIECES);
-        if (zro__flow_receives(f, f->me, r) && s->out_of[r] == NULL)
+        if (sends_results(f, r))
             send_message(f, r, ZRO__RESULTS, find_result(f, start, r), results);
     }
     return ZRO_OK;

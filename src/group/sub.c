@@ -233,12 +233,13 @@ static zro_status map_member_region(birth *b)
     return st;
 }
 
-/* Gives up a group that did not come about: the last near member gives the memory back. */
-static void drop_member_region(birth *b)
+/* Gives up a group that did not come about: the last near member gives the memory back.  Who comes later finds the notice, and
+ * there why the group failed; but not if it failed because of the late one itself, who must not take it for a new one. */
+static void drop_member_region(birth *b, zro_status st)
 {
     zro_group *parent = b->parent;
 
-    if (b->mine == b->first_near) /* who comes too late must not take it for a new one */
+    if (b->mine == b->first_near && (st == ZRO_ERR_TIMEOUT || st == ZRO_ERR_LOST))
         atomic_store(&own_notice(parent, 0)->key, 0);
     if (b->map.base == NULL)
         return;
@@ -268,7 +269,7 @@ static zro_status build_from_parent(birth *born, zro_status st, zro_group **out)
 
     st = zro__group_build(&b, st, out);
     if (st != ZRO_OK)
-        drop_member_region(born);
+        drop_member_region(born, st);
     return st;
 }
 
@@ -329,7 +330,7 @@ static zro_status create_sub(zro_group *parent, const int *ranks, int n, zro_gro
     st = zro__vote(&parent->board, ZRO__CALL_CREATE, st);
     if (st != ZRO_OK) {
         if (mine >= 0)
-            drop_member_region(&b);
+            drop_member_region(&b, st);
         return st;
     }
     if (mine >= 0)

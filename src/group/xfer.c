@@ -84,17 +84,17 @@ static zro_status arrive(zro__flow *f, int in_payload)
         bytes = x->present == NULL ? 0 : (x->n_parts + 63) / 64 * sizeof(uint64_t);
         if (bytes > 0)
             memcpy(zro__payload(&f->g->board), x->present, bytes);
-        if (f->g->settings.fast == ZRO_OFF) {
-            h.flags |= ZRO__HEADER_SLOW;
-        } else if (f->size > 1) {
+        if (f->size > 1) {
             if (x->in != NULL && x->in_bytes > 0)
                 h.in = zro__locate(view, x->in, x->in_bytes);
             if (x->out != NULL && x->out_bytes > 0)
                 h.out = x->out == x->in && x->out_bytes == x->in_bytes ? h.in : zro__locate(view, x->out, x->out_bytes);
         }
+        if (f->g->settings.fast == ZRO_OFF)
+            h.flags |= ZRO__HEADER_SLOW;
     }
-    f->in_is_shared = h.in != ZRO__NOWHERE;
-    f->out_is_shared = h.out != ZRO__NOWHERE;
+    f->in_is_shared = h.in != ZRO__NOWHERE && h.flags == 0;
+    f->out_is_shared = h.out != ZRO__NOWHERE && h.flags == 0;
     st = zro__arrive(&f->g->board, &h, bytes);
     return st != ZRO_OK ? st : zro__gather_arrivals(&f->g->board, in_payload ? bytes : 0);
 }
@@ -156,6 +156,20 @@ static void spread(zro__flow *f)
     f->n_parts = (size_t)f->size;
 }
 
+static void find_twins(zro__flow *f)
+{
+    int *twin = f->g->scratch.twin;
+
+    for (int r = 0; r < f->size; r++) {
+        uint64_t out = zro__flow_header(f, r)->out;
+
+        twin[r] = r;
+        for (int q = 0; q < r && out != ZRO__NOWHERE && twin[r] == r; q++)
+            if (f->g->machine[q] == f->g->machine[r] && zro__flow_header(f, q)->out == out)
+                twin[r] = q;
+    }
+}
+
 /* The address of a peer's array, of which this rank touches the first `bytes`; *out stays NULL where a link carries it. */
 static zro_status find_array(zro__flow *f, int rank, uint64_t place, size_t bytes, char **out)
 {
@@ -202,6 +216,7 @@ static zro_status find_arrays(zro__flow *f)
     return st;
 }
 
+/* Until everybody is done who reads or writes this rank's arrays. */
 static zro_status wait_for_owners(zro__flow *f)
 {
     zro__board *board = &f->g->board;
@@ -211,15 +226,15 @@ static zro_status wait_for_owners(zro__flow *f)
     (void)ZRO__POINT("xfer.done");
     zro__post(&zro__slot_of(board, f->me)->done, board->number);
     for (int o = 0; o < f->size; o++) {
-        int touches;
+        int writer = zro__flow_receives(f, o, f->me) ? zro__flow_writer(f, o, f->me) : f->me;
 
-        if (o == f->me || !owns_something(f, o))
+        if (!owns_something(f, o))
             continue;
-        touches = (brings(f, o, f->me) && zro__flow_reads(f, o, f->me))
-                  || (zro__flow_receives(f, o, f->me) && zro__flow_writes(f, o, f->me));
-        if (!touches)
-            continue;
-        st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o);
+        st = ZRO_OK;
+        if (o != f->me && brings(f, o, f->me) && zro__flow_reads(f, o, f->me))
+            st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o);
+        if (st == ZRO_OK && writer != f->me)
+            st = zro__wait(board, &zro__slot_of(board, writer)->done, board->number, writer);
         if (st != ZRO_OK)
             return st;
     }
@@ -291,6 +306,7 @@ zro_status zro__xfer_run(zro_group *g, const zro__xfer *x)
         do_in_payloads(&f);
         return ZRO_OK;
     }
+    find_twins(&f);
     direct = all_in_place(&f);
     if (direct && x->spread)
         spread(&f);
