@@ -13,7 +13,7 @@
 #include "zt/list.h"
 #include "zt/zt.h"
 
-enum { TIMEOUT_MS = 1500, PAUSE_MS = 4000, SHORT_MS = 500 };
+enum { TIMEOUT_MS = 1500, PAUSE_MS = 4000, SHORT_MS = 500, LATE = 1 };
 
 static void pause_ms(long ms)
 {
@@ -166,32 +166,33 @@ static long sleeps_of(pid_t pid)
     return n;
 }
 
-/* Until the rank, continued, has looked at its deadline again and gone back to sleep: only then has it let the pause pass.
- * One that gives up ends, and sleeps no more. */
-static void await_more_sleep(pid_t pid, long before)
+/* Until a waiting rank has gone to sleep three times more: then it sleeps between two looks at its deadline, and has looked.
+ * One that gives up ends, and sleeps no more; one that hardly gets the processor is not waited for. */
+static void await_more_sleep(pid_t pid)
 {
-    for (long n = before; n >= 0 && n < before + 3; n = sleeps_of(pid))
+    long before = sleeps_of(pid);
+
+    for (int ms = 0; ms < SHORT_MS && sleeps_of(pid) >= 0 && sleeps_of(pid) < before + 3; ms++)
         pause_ms(1);
 }
 
 /* Stops the ranks of `mask` when all are where they should be, for longer than their deadline, and lets the late one go. */
 static _Noreturn void stopper(zt_rank *t, int size, unsigned mask, long ms)
 {
-    long before[ZT_MAX_RANKS] = { 0 };
-
     for (int r = 0; r < size; r++)
         zt_await(t, &t->shared->flag[r], 1);
+    for (int r = 0; r < size; r++)
+        if (r != LATE)
+            await_more_sleep(pid_of(t, r));
     for (int r = 0; r < size; r++)
         if ((mask >> r & 1) != 0)
             kill(pid_of(t, r), SIGSTOP);
     pause_ms(ms);
     for (int r = 0; r < size; r++)
-        before[r] = sleeps_of(pid_of(t, r));
-    for (int r = 0; r < size; r++)
         kill(pid_of(t, r), SIGCONT);
     for (int r = 0; r < size; r++)
-        if ((mask >> r & 1) != 0 && r != 1)
-            await_more_sleep(pid_of(t, r), before[r]);
+        if (r != LATE)
+            await_more_sleep(pid_of(t, r));
     atomic_store(&t->shared->flag[size], 1);
     _exit(0);
 }
@@ -203,7 +204,7 @@ static void goes_on(zt_rank *t)
     CHECK_OK(zro_barrier(t->group));
     atomic_store(&t->shared->number[t->rank], (unsigned long long)getpid());
     atomic_store(&t->shared->flag[t->rank], 1);
-    if (t->rank == 1)
+    if (t->rank == LATE)
         zt_await(t, &t->shared->flag[t->size], 1);
     CHECK_OK(zro_all_reduce(t->group, &x, 1, ZRO_F32, ZRO_SUM));
     CHECK(x == (float)t->size);
@@ -216,11 +217,11 @@ static void stop_and_continue(zt_rank *t)
     int status;
     pid_t pid;
 
-    config.timeout_ms = t->arg == 0 ? TIMEOUT_MS : 20000;
+    config.timeout_ms = t->arg == 0 ? 2 * TIMEOUT_MS : 20000;
     pid = fork();
     CHECK(pid >= 0);
     if (pid == 0)
-        stopper(t, 3, mask, t->arg == 0 ? PAUSE_MS : SHORT_MS);
+        stopper(t, 3, mask, t->arg == 0 ? PAUSE_MS + SHORT_MS : SHORT_MS);
     zt_ranks(t, ZT_LOCAL, &config, 3, goes_on, NULL);
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(status == 0);
