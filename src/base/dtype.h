@@ -14,6 +14,12 @@
 int zro__dtype_is_known(zro_dtype dtype);
 int zro__dtype_is_float(zro_dtype dtype); /* f32, f64, bf16, f16 */
 
+/* Bytes of an element of one of those, for loops. */
+static inline size_t zro__float_bytes(zro_dtype dtype)
+{
+    return dtype == ZRO_F32 ? 4 : dtype == ZRO_F64 ? 8 : 2;
+}
+
 /* Without the sign; signed, because that is what every vector unit compares. */
 #define ZRO__MAGNITUDE(bits) ((int32_t)((bits)&0x7fffffffu))
 

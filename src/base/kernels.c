@@ -403,22 +403,31 @@ static double larger(double a, double b)
 }
 
 /* Each lane takes every sixteenth element, whatever the width of the registers is. */
-static NOINLINE double norm_lanes(const double *x, size_t count, int squares)
+static NOINLINE double norm_lanes(const double *x, size_t count, double p)
 {
+    const int largest = p == (double)INFINITY;
     double lane[LANES] = { 0 };
     size_t l, i;
 
-    if (squares)
+    if (p == 2)
         for (i = 0; i < count; i += LANES)
             for (l = 0; l < LANES; l++)
                 lane[l] += x[i + l] * x[i + l];
-    else
+    else if (largest)
         for (i = 0; i < count; i += LANES)
             for (l = 0; l < LANES; l++)
                 lane[l] = larger(lane[l], fabs(x[i + l]));
+    else if (p == 1)
+        for (i = 0; i < count; i += LANES)
+            for (l = 0; l < LANES; l++)
+                lane[l] += fabs(x[i + l]);
+    else
+        for (i = 0; i < count; i += LANES)
+            for (l = 0; l < LANES; l++)
+                lane[l] += pow(fabs(x[i + l]), p);
     for (size_t half = LANES / 2; half > 0; half /= 2)
         for (l = 0; l < half; l++)
-            lane[l] = squares ? lane[l] + lane[l + half] : larger(lane[l], lane[l + half]);
+            lane[l] = largest ? larger(lane[l], lane[l + half]) : lane[l] + lane[l + half];
     return lane[0];
 }
 
@@ -428,11 +437,11 @@ static double block_norm(const void *src, zro_dtype dtype, size_t count, double 
     size_t padded = (count + LANES - 1) / LANES * LANES;
     zro__fpmode mode;
 
-    assert(count <= ZRO__BLOCK && zro__dtype_is_float(dtype) && (p == 2 || p == (double)INFINITY));
+    assert(count <= ZRO__BLOCK && zro__dtype_is_float(dtype) && p > 0);
     zro__fpmode_enter(&mode);
     convert_all(x, ZRO_F64, src, dtype, count);
-    memset(x + count, 0, (padded - count) * sizeof *x); /* zeros change neither the sum of squares nor the maximum */
-    norm = norm_lanes(x, padded, p == 2);
+    memset(x + count, 0, (padded - count) * sizeof *x); /* zeros change neither sums nor the maximum */
+    norm = norm_lanes(x, padded, p);
     zro__fpmode_leave(&mode);
     return norm;
 }

@@ -47,7 +47,8 @@ typedef struct zro__kernels {
     void (*convert)(void *dst, zro_dtype to, const void *src, zro_dtype from, size_t count);
 
     /* The part of a norm that one block (count <= ZRO__BLOCK, floating-point) adds to it, in f64.  p = 2: the sum of squares
-     * over 16 lanes (lane l adds elements l, l + 16, ...) and a fixed tree; p = infinity: max |x|, propagating NaN. */
+     * over 16 lanes (lane l adds elements l, l + 16, ...) and a fixed tree; p = infinity: max |x|, propagating NaN; other
+     * p > 0: the sum of |x|^p in the same order, with the C library's pow. */
     double (*block_norm)(const void *src, zro_dtype dtype, size_t count, double p);
 } zro__kernels;
 

@@ -2,8 +2,10 @@
 #include "base/memory.h"
 
 #include <assert.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/point.h"
 #include "base/status.h"
@@ -50,6 +52,17 @@ static void count_up(zro__account *account, zro__kind kind, size_t bytes)
     }
 }
 
+/* Large blocks ask for huge pages: they are faster to fill and to walk through.  Where there are none nothing happens. */
+static void ask_huge_pages(char *block, size_t bytes)
+{
+    enum { HUGE = 2 << 20 };
+    char *from = (char *)(((uintptr_t)block + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
+    char *to = (char *)(((uintptr_t)block + bytes) & ~(uintptr_t)(HUGE - 1));
+
+    if (bytes >= 2 * HUGE && from < to)
+        madvise(from, (size_t)(to - from), MADV_HUGEPAGE);
+}
+
 void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
 {
     block_head *head;
@@ -61,6 +74,7 @@ void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
     head = aligned_alloc(ALIGN, total);
     if (head == NULL)
         return NULL;
+    ask_huge_pages((char *)head, total);
     memset(head, 0, total);
     head->account = account;
     head->bytes = bytes;

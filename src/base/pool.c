@@ -163,6 +163,11 @@ void zro__pool_run(zro__pool *pool, zro__pool_fn fn, void *ctx, size_t items)
         wait_change(&pool->busy, &pool->busy_sleepers, busy);
 }
 
+uint32_t zro__pool_threads(const zro__pool *pool)
+{
+    return pool != NULL ? pool->threads : 1;
+}
+
 void zro__pool_destroy(zro__pool *pool)
 {
     if (pool == NULL)

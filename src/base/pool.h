@@ -24,6 +24,9 @@ zro_status zro__pool_create(zro__account *account, uint32_t threads, zro__pool *
  * then.  A NULL pool is a pool of one. */
 void zro__pool_run(zro__pool *pool, zro__pool_fn fn, void *ctx, size_t items);
 
+/* How many threads share a job; 1 for NULL. */
+uint32_t zro__pool_threads(const zro__pool *pool);
+
 /* Takes NULL. */
 void zro__pool_destroy(zro__pool *pool);
 

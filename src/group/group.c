@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/point.h"
+#include "base/settings.h"
 
 /* ---- configuration ---- */
 
@@ -21,22 +22,6 @@ void zro_group_config_init(zro_group_config *config)
 {
     if (config != NULL)
         *config = defaults;
-}
-
-static zro_status check_settings(const zro_settings *s)
-{
-    if (s->threads < 1 || s->threads > 256)
-        return zro__fail(ZRO_ERR_INVALID, "settings: threads = %u, must be 1 to 256", (unsigned)s->threads);
-    if ((int)s->kernels < ZRO_KERNELS_AUTO || (int)s->kernels > ZRO_KERNELS_AVX512)
-        return zro__fail(ZRO_ERR_INVALID, "settings: kernels = %d is none of auto, base, avx2, avx512", (int)s->kernels);
-    if (zro__kernels_get(s->kernels) == NULL)
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "settings: this processor or build has no %s kernels",
-                         s->kernels == ZRO_KERNELS_AVX512 ? "avx512" : "avx2");
-    if (s->fast != ZRO_ON && s->fast != ZRO_OFF)
-        return zro__fail(ZRO_ERR_INVALID, "settings: fast = %d, must be on or off", (int)s->fast);
-    if ((int)s->log_level < ZRO_LOG_OFF || (int)s->log_level > ZRO_LOG_DEBUG)
-        return zro__fail(ZRO_ERR_INVALID, "settings: log_level = %d is none of off, warn, info, debug", (int)s->log_level);
-    return ZRO_OK;
 }
 
 zro_status zro__config_read(const zro_group_config *config, zro_group_config *out)
@@ -59,7 +44,7 @@ zro_status zro__config_read(const zro_group_config *config, zro_group_config *ou
     }
     if (out->machine < ZRO_MACHINE_AUTO)
         return zro__fail(ZRO_ERR_INVALID, "zro_group_config: machine = %" PRId64 ", must not be negative", out->machine);
-    return check_settings(&out->settings);
+    return zro__settings_check(&out->settings);
 }
 
 /* ---- what every call checks ---- */
