@@ -1,7 +1,7 @@
 /* zro: the zero redundancy optimizer in C.
  *
  * One header, in tiers: status | types | settings | links | groups | starting ranks | collective calls | submitted work |
- * group memory | statistics.
+ * group memory | parameters | optimizer | schedules | lbfgs | statistics | tables: rule.
  *
  * Words.  A rank is one process or thread that takes part; a group is a set of ranks that talk to each other.  "Collective"
  * calls are made by every rank of the group, in the same order on all; "local" calls concern the calling rank alone and
@@ -74,6 +74,7 @@ ZRO_API const zro_abi_entry *zro_abi(size_t *count);
 /* ---- types ---- */
 
 typedef enum zro_dtype {
+    ZRO_SAME = -1, /* where it is allowed: that of the parameter */
     ZRO_F32 = 0,
     ZRO_F64 = 1,
     ZRO_BF16 = 2,
@@ -352,6 +353,443 @@ ZRO_API void *zro_memory_data(const zro_memory *memory);
 ZRO_API void *zro_memory_peer(const zro_memory *memory, int rank);
 ZRO_API void zro_memory_free(zro_memory *memory);
 
+/* ---- parameters ---- */
+
+typedef enum zro_layout {
+    ZRO_LAYOUT_DENSE = 0, /* one contiguous array; the others are refused */
+    ZRO_LAYOUT_STRIDED = 1,
+    ZRO_LAYOUT_SPARSE = 2
+} zro_layout;
+
+enum { ZRO_MAX_DIMS = 8 };
+
+/* A named array with a gradient beside it.  Fill it by the initializer.
+ *
+ * An array of these is the program's memory, kept by reference by the handles made from it until they are destroyed; name, shape
+ * and types are copied and must not change.  Between steps the program may re-point data and grad, whose addresses are read
+ * afresh by every step, and change grad_present and requires_grad.
+ *
+ * A step updates what has a gradient: absent is not zero.  A parameter without one is not updated, decayed or counted. */
+typedef struct zro_param {
+    void *data; /* may be NULL if there are no elements */
+    void *grad;
+    uint32_t grad_present;  /* 1: grad has a gradient; stays until zero_grad; zro accesses it atomically */
+    uint32_t requires_grad; /* 0: frozen, as if there were never a gradient */
+    zro_dtype dtype;
+    zro_dtype grad_dtype; /* F32 for 16-bit parameters is common; ZRO_SAME: dtype */
+    int32_t device;       /* a tag: parameters with different tags never travel together */
+    zro_layout layout;
+    uint32_t n_dims; /* 0: a scalar, one element */
+    uint32_t reserved32;
+    const char *name; /* NULL: its index is its name */
+    size_t shape[ZRO_MAX_DIMS];
+    uint64_t reserved[4]; /* zero */
+} zro_param;
+
+/* clang-format off */
+#define ZRO_PARAM_INIT { NULL, NULL, 0, 1, ZRO_F32, ZRO_SAME, 0, ZRO_LAYOUT_DENSE, 1, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0 } }
+/* clang-format on */
+
+ZRO_API void zro_param_init(zro_param *param);
+
+/* Its elements; SIZE_MAX if they cannot be counted. */
+ZRO_API size_t zro_param_count(const zro_param *param);
+
+/* Says that `grad` is the gradient from now on; NULL: that there is none.  Local. */
+ZRO_API void zro_param_set_grad(zro_param *param, void *grad);
+
+/* One number over the values of all parameters in order, all NaNs being equal: two runs that print it after every step can be
+ * compared with diff.  Local. */
+ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash);
+
+/* ---- optimizer ---- */
+
+/* An update rule: how gradients change parameters and state.  Those of the library are got by name or by function; a program may
+ * pass a table of its own (see below). */
+typedef struct zro_rule zro_rule;
+ZRO_API const zro_rule *zro_rule_find(const char *name); /* "sgd", "adam", ..., or PyTorch's "SGD", ...; NULL: unknown */
+ZRO_API const zro_rule *zro_rule_sgd(void);
+ZRO_API const zro_rule *zro_rule_adam(void);
+ZRO_API const zro_rule *zro_rule_adamw(void);
+ZRO_API const zro_rule *zro_rule_adagrad(void);
+ZRO_API const zro_rule *zro_rule_adadelta(void);
+ZRO_API const zro_rule *zro_rule_adamax(void);
+ZRO_API const zro_rule *zro_rule_rmsprop(void);
+ZRO_API const zro_rule *zro_rule_rprop(void);
+ZRO_API const zro_rule *zro_rule_asgd(void);
+ZRO_API const zro_rule *zro_rule_nadam(void);
+ZRO_API const zro_rule *zro_rule_radam(void);
+
+/* The rules' values as structs.  Names, defaults and meanings are PyTorch's; betas are beta1 and beta2, etas eta_minus and
+ * eta_plus, step_sizes step_min and step_max.  `maximize` goes up the gradient. */
+typedef struct zro_sgd_config {
+    size_t struct_size; /* set by the initializer, here and below */
+    double lr, momentum, dampening, weight_decay;
+    zro_switch nesterov, maximize; /* nesterov needs momentum > 0 and dampening 0 */
+} zro_sgd_config;
+/* clang-format off */
+#define ZRO_SGD_CONFIG_INIT { sizeof(zro_sgd_config), 1e-3, 0, 0, 0, ZRO_OFF, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_adam_config {
+    size_t struct_size;
+    double lr, beta1, beta2, eps, weight_decay;
+    zro_switch amsgrad, decoupled_weight_decay, maximize;
+} zro_adam_config;
+/* clang-format off */
+#define ZRO_ADAM_CONFIG_INIT { sizeof(zro_adam_config), 1e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF, ZRO_OFF, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_adamw_config {
+    size_t struct_size;
+    double lr, beta1, beta2, eps, weight_decay;
+    zro_switch amsgrad, maximize;
+} zro_adamw_config;
+/* clang-format off */
+#define ZRO_ADAMW_CONFIG_INIT { sizeof(zro_adamw_config), 1e-3, 0.9, 0.999, 1e-8, 1e-2, ZRO_OFF, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_adagrad_config {
+    size_t struct_size;
+    double lr, lr_decay, weight_decay, initial_accumulator_value, eps;
+    zro_switch maximize;
+} zro_adagrad_config;
+/* clang-format off */
+#define ZRO_ADAGRAD_CONFIG_INIT { sizeof(zro_adagrad_config), 1e-2, 0, 0, 0, 1e-10, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_adadelta_config {
+    size_t struct_size;
+    double lr, rho, eps, weight_decay;
+    zro_switch maximize;
+} zro_adadelta_config;
+/* clang-format off */
+#define ZRO_ADADELTA_CONFIG_INIT { sizeof(zro_adadelta_config), 1, 0.9, 1e-6, 0, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_adamax_config {
+    size_t struct_size;
+    double lr, beta1, beta2, eps, weight_decay;
+    zro_switch maximize;
+} zro_adamax_config;
+/* clang-format off */
+#define ZRO_ADAMAX_CONFIG_INIT { sizeof(zro_adamax_config), 2e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_rmsprop_config {
+    size_t struct_size;
+    double lr, alpha, eps, weight_decay, momentum;
+    zro_switch centered, maximize;
+} zro_rmsprop_config;
+/* clang-format off */
+#define ZRO_RMSPROP_CONFIG_INIT { sizeof(zro_rmsprop_config), 1e-2, 0.99, 1e-8, 0, 0, ZRO_OFF, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_rprop_config {
+    size_t struct_size;
+    double lr, eta_minus, eta_plus, step_min, step_max; /* lr is the first step of every element */
+    zro_switch maximize;
+} zro_rprop_config;
+/* clang-format off */
+#define ZRO_RPROP_CONFIG_INIT { sizeof(zro_rprop_config), 1e-2, 0.5, 1.2, 1e-6, 50, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_asgd_config {
+    size_t struct_size;
+    double lr, lambd, alpha, t0, weight_decay;
+    zro_switch maximize;
+} zro_asgd_config;
+/* clang-format off */
+#define ZRO_ASGD_CONFIG_INIT { sizeof(zro_asgd_config), 1e-2, 1e-4, 0.75, 1e6, 0, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_nadam_config {
+    size_t struct_size;
+    double lr, beta1, beta2, eps, weight_decay, momentum_decay;
+    zro_switch decoupled_weight_decay, maximize;
+} zro_nadam_config;
+/* clang-format off */
+#define ZRO_NADAM_CONFIG_INIT { sizeof(zro_nadam_config), 2e-3, 0.9, 0.999, 1e-8, 0, 4e-3, ZRO_OFF, ZRO_OFF }
+/* clang-format on */
+
+typedef struct zro_radam_config {
+    size_t struct_size;
+    double lr, beta1, beta2, eps, weight_decay;
+    zro_switch decoupled_weight_decay, maximize;
+} zro_radam_config;
+/* clang-format off */
+#define ZRO_RADAM_CONFIG_INIT { sizeof(zro_radam_config), 1e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF, ZRO_OFF }
+/* clang-format on */
+
+ZRO_API void zro_sgd_config_init(zro_sgd_config *config);
+ZRO_API void zro_adam_config_init(zro_adam_config *config);
+ZRO_API void zro_adamw_config_init(zro_adamw_config *config);
+ZRO_API void zro_adagrad_config_init(zro_adagrad_config *config);
+ZRO_API void zro_adadelta_config_init(zro_adadelta_config *config);
+ZRO_API void zro_adamax_config_init(zro_adamax_config *config);
+ZRO_API void zro_rmsprop_config_init(zro_rmsprop_config *config);
+ZRO_API void zro_rprop_config_init(zro_rprop_config *config);
+ZRO_API void zro_asgd_config_init(zro_asgd_config *config);
+ZRO_API void zro_nadam_config_init(zro_nadam_config *config);
+ZRO_API void zro_radam_config_init(zro_radam_config *config);
+
+/* One of a group's values by name, as doubles; switches are 0 and 1. */
+typedef struct zro_value {
+    const char *name;
+    double value;
+} zro_value;
+
+/* Parameters that share values.  Zero what is not used. */
+typedef struct zro_param_group {
+    zro_param *params;       /* the program's, kept by reference */
+    const size_t *index;     /* n of them: which of params; NULL: the first n */
+    size_t n;                /* at least 1 */
+    const void *config;      /* the rule's struct for this group; NULL: the one given to create */
+    const zro_value *values; /* on top of that */
+    size_t n_values;
+    uint64_t reserved[4]; /* zero */
+} zro_param_group;
+
+typedef enum zro_rounding {
+    ZRO_NEAREST = 0,
+    ZRO_STOCHASTIC = 1 /* of bf16 parameters without masters: up or down by chance, right on average */
+} zro_rounding;
+
+/* What is done to gradients before the rule sees them, in this order, each result rounded: unscaled by 1 / loss scale; clipped by
+ * norm, that is, multiplied by min(1, clip_norm / (norm + 1e-6)); clipped by value. */
+typedef struct zro_optim_config {
+    size_t struct_size;
+    zro_settings settings; /* of an optimizer without a group; otherwise the group's count */
+    zro_switch masters;    /* 16-bit parameters are kept in f32 beside them (slot "master"), and rounded from there */
+    zro_rounding rounding;
+    uint64_t seed;              /* of stochastic rounding */
+    double clip_norm;           /* > 0; 0: off; INFINITY: only measured */
+    double clip_norm_type;      /* 2, INFINITY, or any p > 0 */
+    double clip_value;          /* > 0; 0: off */
+    zro_switch skip_non_finite; /* a step in which a gradient is NaN or infinite changes nothing */
+    zro_switch loss_scale;      /* dynamic: a step skipped for that reason makes the scale smaller; includes skip_non_finite */
+    double scale_init;          /* > 0, held in f32 */
+    double scale_growth;        /* > 1, after growth_interval steps one after another that were not skipped */
+    double scale_backoff;       /* in (0, 1) */
+    uint32_t growth_interval;   /* > 0 */
+} zro_optim_config;
+
+/* clang-format off */
+#define ZRO_OPTIM_CONFIG_INIT { sizeof(zro_optim_config), ZRO_SETTINGS_INIT, ZRO_ON, ZRO_NEAREST, 0, 0, 2, 0, ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000 }
+/* clang-format on */
+
+ZRO_API void zro_optim_config_init(zro_optim_config *config);
+
+typedef struct zro_optim zro_optim;
+
+/* Makes an optimizer for the groups' parameters.  `rule_config` is the rule's struct with the values of groups that have none of
+ * their own (NULL: the defaults); a NULL rule keeps no state and updates nothing, because the program does.  `group` is NULL in
+ * this version: the optimizer is not sharded.  `rule` and what it points to must stay until destroy.
+ *
+ * A parameter's index is its place in the groups' parameters one after another, groups added later included.
+ *
+ * INVALID      no groups, a group without parameters, a parameter that is NULL, twice there, or not dense; a value out of range,
+ *              unknown, NaN; a config of another rule; the text names it
+ * UNSUPPORTED  an element type that the rule has no loop for; a group; kernels that this processor lacks */
+ZRO_MUST zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
+                                     const void *rule_config, const zro_optim_config *config, zro_optim **out);
+ZRO_API void zro_optim_destroy(zro_optim *optim);
+
+/* Another group of parameters, with the config given to create where it has none of its own.  On failure nothing has changed. */
+ZRO_MUST zro_status zro_optim_add_param_group(zro_optim *optim, const zro_param_group *group);
+
+/* One step for all parameters that have a gradient.  `user` is handed to the rule.  Gradients stay as they are.  Nothing has
+ * changed if it fails.
+ *
+ * INVALID  a gradient is said to be present, or data to exist, where the pointer is NULL; the text names the parameter */
+ZRO_MUST zro_status zro_optim_step(zro_optim *optim, void *user);
+
+/* The same in two halves: update what this rank owns; bring it to all ranks. */
+ZRO_MUST zro_status zro_optim_step_local(zro_optim *optim, void *user);
+ZRO_MUST zro_status zro_optim_publish(zro_optim *optim);
+
+/* Calls fn, which computes gradients and *loss, then steps; if fn fails, its status is returned and nothing is stepped.  `loss`
+ * may be NULL. */
+typedef zro_status (*zro_closure_fn)(void *user, double *loss);
+ZRO_MUST zro_status zro_optim_step_closure(zro_optim *optim, zro_closure_fn fn, void *fn_user, void *user, double *loss);
+
+typedef enum zro_zero_grad {
+    ZRO_ZERO_CLEAR = 0, /* gradients are filled with zeros and absent */
+    ZRO_ZERO_LEAVE = 1, /* absent, the memory as it is: for a backward that overwrites */
+    ZRO_ZERO_KEEP = 2   /* filled with zeros and as present as they were */
+} zro_zero_grad;
+ZRO_MUST zro_status zro_optim_zero_grad(zro_optim *optim, zro_zero_grad how);
+
+/* Groups and their values: doubles in the rule's order, the user's to change between steps; they take effect in the next step.
+ * Setting checks all of them before it changes any.  Local.
+ *
+ * INVALID  no such group or value, or out of range; the text has name and value
+ * MEMORY   the values need state that there is no memory for */
+ZRO_API size_t zro_optim_groups(const zro_optim *optim);
+ZRO_API size_t zro_optim_params(const zro_optim *optim);
+ZRO_API size_t zro_optim_values(const zro_optim *optim);                    /* how many a group has */
+ZRO_API const char *zro_optim_value_name(const zro_optim *optim, size_t i); /* NULL: there is no i-th */
+ZRO_MUST zro_status zro_optim_get_value(const zro_optim *optim, size_t group, const char *name, double *value);
+ZRO_MUST zro_status zro_optim_set_value(zro_optim *optim, size_t group, const char *name, double value);
+ZRO_MUST zro_status zro_optim_get_values(const zro_optim *optim, size_t group, double *values, size_t n);
+ZRO_MUST zro_status zro_optim_set_values(zro_optim *optim, size_t group, const double *values, size_t n);
+
+/* State as memory: this rank's part of a parameter's slot, to be read and written between steps at an address that stays until
+ * destroy.  A slot is absent until its parameter is stepped (Adagrad's are there from creation).  Slots have PyTorch's names, in
+ * f32, or f64 for f64 parameters; one that is a single number for the parameter ("step") is an f64.  "master" holds the f32 masters.
+ *
+ * INVALID  no such parameter, or the rule has no slot of that name (that it would need with other values is no error) */
+typedef struct zro_slot {
+    void *data;          /* NULL if absent */
+    size_t first, count; /* elements of the parameter; 0 and 1 of a single number */
+    zro_dtype dtype;
+    uint32_t present;
+    uint64_t reserved[4];
+} zro_slot;
+ZRO_API size_t zro_optim_slots(const zro_optim *optim);                    /* how many the rule has, those unused included */
+ZRO_API const char *zro_optim_slot_name(const zro_optim *optim, size_t i); /* NULL: there is no i-th */
+ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const char *name, zro_slot *slot);
+
+/* The norm over all gradients, as it is now, and the gradients clipped in place: multiplied by min(1, max_norm / (norm + 1e-6)),
+ * or held within +-max_value (> 0).  norm_type is 2, INFINITY or any p > 0.  A norm or a factor that is not finite goes into the gradients as in PyTorch.  Absent gradients do
+ * not count.  `norm` may be NULL. */
+ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
+ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
+
+/* What the last step found, and the loss scale: multiply the loss by `scale` before backward. */
+typedef struct zro_step_info {
+    size_t struct_size;      /* set by the initializer */
+    double scale;            /* 1 without loss scale */
+    uint32_t growth_tracker; /* steps since it last changed */
+    uint32_t skipped;        /* the last step was */
+    uint64_t n_skipped;      /* all of them */
+    uint64_t n_steps;        /* calls of step, skipped ones included */
+    double norm;             /* of the last step's gradients, before clipping; NaN if it was not asked for */
+    uint64_t state_bytes;    /* of this rank: slots and masters */
+} zro_step_info;
+/* clang-format off */
+#define ZRO_STEP_INFO_INIT { sizeof(zro_step_info), 1, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+ZRO_API void zro_step_info_init(zro_step_info *info);
+ZRO_MUST zro_status zro_optim_info(const zro_optim *optim, zro_step_info *info);
+
+/* Sets scale and growth tracker, to go on from where another run was.  STATE without loss scale. */
+ZRO_MUST zro_status zro_optim_set_scale(zro_optim *optim, double scale, uint32_t growth_tracker);
+
+/* ---- schedules ---- */
+
+/* A schedule sets the value "lr" of an optimizer's groups: those that exist when it is made.  Making one sets the first step's;
+ * zro_schedule_step, after each step of the optimizer, the next one's.  "First lr" is a group's before its first schedule.  Several
+ * on one optimizer multiply up as in PyTorch.
+ * Numbers are PyTorch's, names of arguments too.  Local.  Schedules and optimizer may be destroyed in any order.
+ *
+ * INVALID  an argument is out of range; the text names it */
+typedef struct zro_schedule zro_schedule;
+
+/* lr times gamma (>= 0) every step_size (>= 1) steps; at each of the milestones, which never decrease; after every step. */
+ZRO_MUST zro_status zro_schedule_step_lr(zro_optim *optim, uint64_t step_size, double gamma, zro_schedule **out);
+ZRO_MUST zro_status zro_schedule_multi_step(zro_optim *optim, const uint64_t *milestones, size_t n, double gamma,
+                                            zro_schedule **out);
+ZRO_MUST zro_status zro_schedule_exponential(zro_optim *optim, double gamma, zro_schedule **out);
+
+/* To 0 within total_iters, as (1 - t / total_iters)^power, power >= 0. */
+ZRO_MUST zro_status zro_schedule_polynomial(zro_optim *optim, uint64_t total_iters, double power, zro_schedule **out);
+
+/* Half a cosine to eta_min (>= 0) within t_max (>= 1) steps, and back; or again and again from the top, first in t_0 (>= 1) steps and
+ * each time t_mult (>= 1) times as long. */
+ZRO_MUST zro_status zro_schedule_cosine(zro_optim *optim, uint64_t t_max, double eta_min, zro_schedule **out);
+ZRO_MUST zro_status zro_schedule_cosine_restarts(zro_optim *optim, uint64_t t_0, uint64_t t_mult, double eta_min,
+                                                 zro_schedule **out);
+
+/* lr times a factor that goes from start, in (0, 1], to end, in [0, 1], within total_iters; that is constant, in [0, 1], until then, and
+ * 1 afterwards.  With total_iters 0 they stay as they began, as in PyTorch. */
+ZRO_MUST zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end_factor, uint64_t total_iters,
+                                        zro_schedule **out);
+ZRO_MUST zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total_iters, zro_schedule **out);
+
+/* Up to max_lr and down, and momentum (or beta1) the other way round.  As in PyTorch it replaces the first lr. */
+typedef struct zro_one_cycle_config {
+    size_t struct_size;
+    double max_lr;
+    uint64_t total_steps;   /* > 0 */
+    double pct_start;       /* share of steps that go up, in [0, 1] */
+    zro_switch linear;      /* OFF: half a cosine */
+    zro_switch three_phase; /* down to where it began, then on */
+    zro_switch cycle_momentum;
+    double base_momentum, max_momentum;
+    double div_factor, final_div_factor; /* it begins at max_lr / div_factor, and ends at that / final_div_factor */
+} zro_one_cycle_config;
+/* clang-format off */
+#define ZRO_ONE_CYCLE_CONFIG_INIT { sizeof(zro_one_cycle_config), 0, 0, 0.3, ZRO_OFF, ZRO_OFF, ZRO_ON, 0.85, 0.95, 25, 1e4 }
+/* clang-format on */
+ZRO_API void zro_one_cycle_config_init(zro_one_cycle_config *config);
+ZRO_MUST zro_status zro_schedule_one_cycle(zro_optim *optim, const zro_one_cycle_config *config, zro_schedule **out);
+
+/* lr times factor when the metric has not become better for `patience` steps; stepped by zro_schedule_step_metric. */
+typedef struct zro_plateau_config {
+    size_t struct_size;
+    zro_switch maximize; /* more is better */
+    double factor;       /* in (0, 1) */
+    uint64_t patience;
+    double threshold;
+    zro_switch threshold_absolute; /* OFF: relative to the best */
+    uint64_t cooldown;
+    double min_lr, eps; /* smaller changes than eps are not made */
+} zro_plateau_config;
+/* clang-format off */
+#define ZRO_PLATEAU_CONFIG_INIT { sizeof(zro_plateau_config), ZRO_OFF, 0.1, 10, 1e-4, ZRO_OFF, 0, 0, 1e-8 }
+/* clang-format on */
+ZRO_API void zro_plateau_config_init(zro_plateau_config *config);
+ZRO_MUST zro_status zro_schedule_plateau(zro_optim *optim, const zro_plateau_config *config, zro_schedule **out);
+
+/* lr = the group's first lr times fn(user, group, steps so far). */
+typedef double (*zro_lr_fn)(void *user, size_t group, uint64_t steps);
+ZRO_MUST zro_status zro_schedule_lambda(zro_optim *optim, zro_lr_fn fn, void *user, zro_schedule **out);
+
+/* All of them after each other in every step; or one after another, the i-th until milestones[i] (n - 1 of them, which never
+ * decrease), each beginning anew.  They take over the schedules, which must be of one optimizer and no plateaus, also if they fail. */
+ZRO_MUST zro_status zro_schedule_chained(zro_schedule *const *schedules, size_t n, zro_schedule **out);
+ZRO_MUST zro_status zro_schedule_sequential(zro_schedule *const *schedules, size_t n, const uint64_t *milestones,
+                                            zro_schedule **out);
+
+/* On failure nothing has changed.
+ *
+ * INVALID  the rule refuses what the schedule computes, such as a negative lr
+ * STATE    plateau needs a metric, and the others have none; a one-cycle is over; the schedule was taken over */
+ZRO_MUST zro_status zro_schedule_step(zro_schedule *schedule);
+ZRO_MUST zro_status zro_schedule_step_metric(zro_schedule *schedule, double metric);
+ZRO_API void zro_schedule_destroy(zro_schedule *schedule);
+
+/* ---- lbfgs ---- */
+
+/* L-BFGS with PyTorch's numbers, in one process: it looks at all parameters at once and evaluates the function several times a
+ * step.  Parameters are all f32 or all f64, gradients of the same type; an absent gradient is zero. */
+typedef struct zro_lbfgs_config {
+    size_t struct_size;
+    double lr;                               /* > 0 */
+    uint32_t max_iter;                       /* of one step, > 0 */
+    uint32_t max_eval;                       /* 0: max_iter * 5 / 4 */
+    double tolerance_grad, tolerance_change; /* >= 0 */
+    uint32_t history_size;                   /* > 0 */
+    zro_switch strong_wolfe;                 /* line search */
+    zro_settings settings;
+} zro_lbfgs_config;
+/* clang-format off */
+#define ZRO_LBFGS_CONFIG_INIT { sizeof(zro_lbfgs_config), 1, 20, 0, 1e-7, 1e-9, 100, ZRO_OFF, ZRO_SETTINGS_INIT }
+/* clang-format on */
+ZRO_API void zro_lbfgs_config_init(zro_lbfgs_config *config);
+
+typedef struct zro_lbfgs zro_lbfgs;
+ZRO_MUST zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config *config, zro_lbfgs **out);
+
+/* fn computes gradients and *loss for the parameters as they are.  *loss (or NULL): that at the beginning of the step. */
+ZRO_MUST zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, double *loss);
+
+/* Totals over all steps. */
+ZRO_API uint64_t zro_lbfgs_evaluations(const zro_lbfgs *lbfgs);
+ZRO_API uint64_t zro_lbfgs_iterations(const zro_lbfgs *lbfgs);
+ZRO_API void zro_lbfgs_destroy(zro_lbfgs *lbfgs);
+
 /* ---- statistics ---- */
 
 typedef struct zro_stats {
@@ -375,6 +813,81 @@ typedef struct zro_stats {
 
 ZRO_API void zro_stats_init(zro_stats *stats);
 ZRO_MUST zro_status zro_group_stats(const zro_group *group, zro_stats *stats);
+
+/* ---- tables: rule ---- */
+
+/* A rule is constant tables and one or two loops; groups, state, threads, element types, masters and clipping are the library's.
+ *
+ * In a step, for each group, `begin` may change its values; for each of its parameters with a gradient `prepare` turns values and
+ * the parameter's single numbers into the scalars of the loop (it is called once for all parameters in a row for which it would
+ * compute the same); then the loop is called for pieces of the parameter, of any length, in any order, from several threads. */
+typedef enum zro_hyper_kind { ZRO_REAL = 0, ZRO_FLAG = 1 /* 0 or 1, a zro_switch in the struct */ } zro_hyper_kind;
+
+enum { ZRO_OPEN_LOW = 1, ZRO_OPEN_HIGH = 2 }; /* the bound itself is not allowed */
+
+typedef struct zro_hyper {
+    const char *name;
+    zro_hyper_kind kind;
+    uint32_t open; /* of the bounds */
+    double init, low, high;
+    size_t offset;     /* of its field in the rule's struct; 0: it has none */
+    const char *torch; /* PyTorch's key where that is another, as "betas:0"; or NULL */
+} zro_hyper;
+
+typedef enum zro_slot_kind {
+    ZRO_SLOT_ARRAY = 0,  /* shaped like the parameter, in the loop's type */
+    ZRO_SLOT_NUMBER = 1, /* one for the parameter, rounded to the loop's type */
+    ZRO_SLOT_COUNT = 2   /* one for the parameter, exact */
+} zro_slot_kind;
+
+enum { ZRO_MAX_SLOTS = 8, ZRO_MAX_SCALARS = 16 };
+
+typedef struct zro_slot_spec {
+    const char *name;
+    zro_slot_kind kind;
+    zro_switch from_creation; /* OFF: from the parameter's first step on */
+    double init;              /* what it begins with: this, or the value of a hyper-parameter */
+    const char *init_value;   /* its name, or NULL */
+    const char *only_with;    /* the slot is needed if the value of this name is not 0; NULL: always */
+} zro_slot_spec;
+
+/* What `prepare` works on. */
+typedef struct zro_rule_step {
+    const double *values; /* the group's */
+    double *numbers;      /* by slot: the parameter's single numbers, old on entry and new on return */
+    uint32_t fresh;       /* bits by slot: begins in this step */
+    uint32_t reserved;
+    void *user;      /* handed to step */
+    double *scalars; /* out: ZRO_MAX_SCALARS of them, zeroed on entry */
+} zro_rule_step;
+
+/* What a loop works on: `count` elements in its type.  data and slots are read and written. */
+typedef struct zro_rule_tile {
+    size_t count;
+    const void *grad;
+    void *data;
+    void *const *slots;  /* by slot; NULL where a slot is no array or not needed */
+    const void *scalars; /* rounded to the loop's type */
+    void *user;
+    size_t param, first; /* where this is: index and first element */
+} zro_rule_tile;
+
+struct zro_rule {
+    size_t struct_size; /* sizeof(zro_rule) */
+    const char *name;
+    const char *torch; /* PyTorch's name, or NULL */
+    const zro_hyper *hypers;
+    size_t n_hypers;
+    const zro_slot_spec *slots;
+    size_t n_slots;
+    size_t config_bytes;                                     /* of the struct, which begins with its size; 0: there is none */
+    zro_switch whole;                                        /* the loop needs whole parameters */
+    zro_status (*check)(const double *values);               /* NULL, or what bounds cannot say: zro_error_set(INVALID, ...) */
+    void (*begin)(double *values, size_t group, void *user); /* or NULL */
+    void (*prepare)(zro_rule_step *step);                    /* or NULL */
+    void (*f32)(const zro_rule_tile *tile);                  /* for f32, bf16 and f16; NULL: unsupported */
+    void (*f64)(const zro_rule_tile *tile);
+};
 
 #ifdef __cplusplus
 }

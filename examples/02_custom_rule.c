@@ -1,0 +1,59 @@
+/* An update rule of one's own: Lion, which moves by the sign of a blend of momentum and gradient, fits a line to points.
+ *
+ *   cc 02_custom_rule.c $(pkg-config --cflags --libs zro) && ./a.out */
+#include <stdio.h>
+#include <zro.h>
+
+/* What it has: three values for every group of parameters, one array of state. */
+enum { LR, BETA1, BETA2, VALUES };
+static const zro_hyper values[VALUES] = {
+    { "lr", ZRO_REAL, 0, 1e-2, 0, 10, 0, NULL },
+    { "beta1", ZRO_REAL, ZRO_OPEN_HIGH, 0.9, 0, 1, 0, NULL },
+    { "beta2", ZRO_REAL, ZRO_OPEN_HIGH, 0.99, 0, 1, 0, NULL },
+};
+static const zro_slot_spec slots[] = { { "exp_avg", ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, NULL } };
+
+/* Once a step: what the loop needs to know. */
+static void prepare(zro_rule_step *s)
+{
+    for (int i = 0; i < VALUES; i++)
+        s->scalars[i] = s->values[i];
+}
+
+/* The loop.  Groups, state, threads, 16-bit types, clipping and schedules are the library's. */
+static void lion(const zro_rule_tile *t)
+{
+    const float *c = t->scalars, *g = t->grad;
+    float *p = t->data, *m = t->slots[0];
+
+    for (size_t i = 0; i < t->count; i++) {
+        float way = c[BETA1] * m[i] + (1 - c[BETA1]) * g[i];
+
+        p[i] -= c[LR] * (float)((way > 0) - (way < 0));
+        m[i] = c[BETA2] * m[i] + (1 - c[BETA2]) * g[i];
+    }
+}
+
+static const zro_rule rule = {
+    sizeof rule, "lion", NULL, values, VALUES, slots, 1, 0, ZRO_OFF, NULL, NULL, prepare, lion, NULL
+};
+
+int main(void)
+{
+    float w[2] = { 0, 0 }, grad[2]; /* y = w[0] x + w[1]; the points lie on y = 3 x - 1 */
+    zro_param param = { .data = w, .grad = grad, .grad_present = 1, .requires_grad = 1, .n_dims = 1, .shape = { 2 } };
+    zro_param_group group = { &param, NULL, 1, NULL, NULL, 0, { 0 } };
+    zro_optim *opt;
+    zro_status st = zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt);
+
+    for (int step = 0; st == ZRO_OK && step < 2000; step++) {
+        float x = (float)(step % 7) - 3;
+
+        grad[1] = w[0] * x + w[1] - (3 * x - 1);
+        grad[0] = grad[1] * x;
+        st = zro_optim_step(opt, NULL);
+    }
+    printf("%s: y = %.2f x %+.2f\n", st == ZRO_OK ? "fitted" : zro_last_error(), (double)w[0], (double)w[1]);
+    zro_optim_destroy(opt);
+    return st != ZRO_OK || w[0] < 2.9f || w[0] > 3.1f || w[1] < -1.1f || w[1] > -0.9f;
+}

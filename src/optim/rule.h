@@ -1,0 +1,86 @@
+/* Update rules: what the files rule_*.c are written with.
+ *
+ * A rule is one file: its values, its slots, its per-step scalars and its loop over elements.  The file is compiled once per
+ * instruction set, like the kernels, and each time defines the rule's whole table as zro__rule_<name>_<isa>; what the program sees
+ * is the table of the base, and the engine takes the loops of the one that it computes with.  The loop itself is a template at the
+ * end of the file, for f32 and f64: loops.h includes the file once more for each.
+ *
+ * The rules of arithmetic: add, subtract, multiply, divide, square root, compare and select, each rounded by itself, and in an
+ * order that stands in the file, so that every build gives the same bits.  Scalars are computed in double, in PyTorch's order, and
+ * rounded once to the loop's type. */
+#ifndef ZRO_OPTIM_RULE_H
+#define ZRO_OPTIM_RULE_H
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "zro.h"
+
+#if defined(__FAST_MATH__)
+#error "the order and the rounding of additions are part of the interface: do not build with -ffast-math or -Ofast"
+#endif
+
+#ifndef ZRO__ISA
+#define ZRO__ISA base
+#endif
+#define ZRO__PASTE_(a, b, c) a##b##_##c
+#define ZRO__PASTE(a, b, c) ZRO__PASTE_(a, b, c)
+#define ZRO__RULE(name) ZRO__PASTE(zro__rule_, name, ZRO__ISA)
+
+/* Rows of a rule's list of values: in [low, high], ( ) where a bound itself is not allowed; all values are finite. */
+#define ZRO__FIELD(config, field) offsetof(zro_##config##_config, field)
+#define ZRO__ANY(config, field, init)                                                                                          \
+    {                                                                                                                          \
+#field, ZRO_REAL, 0, init, -DBL_MAX, DBL_MAX, ZRO__FIELD(config, field), NULL                                          \
+    }
+#define ZRO__AT_LEAST_0(config, field, init)                                                                                   \
+    {                                                                                                                          \
+#field, ZRO_REAL, 0, init, 0, DBL_MAX, ZRO__FIELD(config, field), NULL                                                 \
+    }
+#define ZRO__BOUNDED(config, field, init, low, high, open, torch)                                                              \
+    {                                                                                                                          \
+#field, ZRO_REAL, open, init, low, high, ZRO__FIELD(config, field), torch                                              \
+    }
+#define ZRO__BETA(config, field, init, torch) ZRO__BOUNDED(config, field, init, 0, 1, ZRO_OPEN_HIGH, torch)
+#define ZRO__FLAG(config, field)                                                                                               \
+    {                                                                                                                          \
+#field, ZRO_FLAG, 0, 0, 0, 1, ZRO__FIELD(config, field), NULL                                                          \
+    }
+
+/* Rows of its list of slots. */
+#define ZRO__COUNT(name)                                                                                                       \
+    {                                                                                                                          \
+        name, ZRO_SLOT_COUNT, ZRO_OFF, 0, NULL, NULL                                                                           \
+    }
+#define ZRO__ARRAY(name, only_with)                                                                                            \
+    {                                                                                                                          \
+        name, ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, only_with                                                                      \
+    }
+
+#define ZRO__LENGTH(array) (sizeof(array) / sizeof *(array))
+
+/* A table: values and slots are arrays of that name in the file, loops those that loops.h has made. */
+#define ZRO__RULE_TABLE(rule, torch, check, prepare)                                                                           \
+    {                                                                                                                          \
+        sizeof(zro_rule), #rule, torch, values_of_##rule, ZRO__LENGTH(values_of_##rule), slots, ZRO__LENGTH(slots),            \
+            sizeof(zro_##rule##_config), ZRO_OFF, check, NULL, prepare, loop_f32, loop_f64                                     \
+    }
+
+/* The weights of a moving average x = lerp(x, g, weight) as a loop computes it: (late ? g : x) + by * (g - x), which is exact at
+ * both ends, also where g is infinite. */
+static inline void zro__lerp(double weight, double *late, double *by)
+{
+    *late = weight >= 0.5;
+    *by = weight < 0.5 ? weight : -(1 - weight);
+}
+
+/* The loops of a rule for an instruction set: those of the rule's own table unless they are the library's. */
+typedef struct zro__loops {
+    void (*f32)(const zro_rule_tile *tile);
+    void (*f64)(const zro_rule_tile *tile);
+} zro__loops;
+
+zro__loops zro__rule_loops(const zro_rule *rule, zro_kernels kernels);
+
+#endif

@@ -1,0 +1,168 @@
+/* A parameter group's values: see values.h. */
+#include "optim/values.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+
+int zro__values_find(const zro_rule *rule, const char *name)
+{
+    for (size_t i = 0; name != NULL && i < rule->n_hypers; i++)
+        if (strcmp(rule->hypers[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static int is_allowed(const zro_hyper *h, double x)
+{
+    if (!isfinite(x) || (h->kind == ZRO_FLAG && x != 0 && x != 1))
+        return 0;
+    return (h->open & ZRO_OPEN_LOW ? x > h->low : x >= h->low) && (h->open & ZRO_OPEN_HIGH ? x < h->high : x <= h->high);
+}
+
+zro_status zro__values_check(const zro_rule *rule, const double *values)
+{
+    for (size_t i = 0; i < rule->n_hypers; i++) {
+        const zro_hyper *h = &rule->hypers[i];
+
+        if (is_allowed(h, values[i]))
+            continue;
+        if (h->kind == ZRO_FLAG)
+            return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be 0 or 1", rule->name, h->name, values[i]);
+        return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be finite and in %c%g, %g%c", rule->name, h->name, values[i],
+                         h->open & ZRO_OPEN_LOW ? '(' : '[', h->low, h->high, h->open & ZRO_OPEN_HIGH ? ')' : ']');
+    }
+    return rule->check != NULL ? rule->check(values) : ZRO_OK;
+}
+
+/* The fields of the rule's struct that have a place in it. */
+static zro_status read_config(const zro_rule *rule, const void *config, double *out)
+{
+    size_t bytes;
+
+    memcpy(&bytes, config, sizeof bytes);
+    if (rule->config_bytes == 0)
+        return zro__fail(ZRO_ERR_INVALID, "%s: the rule has no struct of values", rule->name);
+    if (bytes != rule->config_bytes)
+        return zro__fail(
+            ZRO_ERR_INVALID,
+            "%s: the struct of values has struct_size %zu, must be %zu: another rule's, or not filled by its initializer",
+            rule->name, bytes, rule->config_bytes);
+    for (size_t i = 0; i < rule->n_hypers; i++) {
+        const zro_hyper *h = &rule->hypers[i];
+        zro_switch flag;
+
+        if (h->offset == 0)
+            continue;
+        if (h->kind == ZRO_FLAG) {
+            memcpy(&flag, (const char *)config + h->offset, sizeof flag);
+            out[i] = (double)flag;
+        } else {
+            memcpy(&out[i], (const char *)config + h->offset, sizeof out[i]);
+        }
+    }
+    return ZRO_OK;
+}
+
+zro_status zro__values_read(const zro_rule *rule, const double *base, const void *config, const zro_value *values, size_t n,
+                            double *out)
+{
+    zro_status st = ZRO_OK;
+
+    for (size_t i = 0; i < rule->n_hypers; i++)
+        out[i] = base != NULL ? base[i] : rule->hypers[i].init;
+    if (config != NULL)
+        st = read_config(rule, config, out);
+    if (st != ZRO_OK)
+        return st;
+    if (values == NULL && n > 0)
+        return zro__fail(ZRO_ERR_INVALID, "%s: values is NULL, but n_values = %zu", rule->name, n);
+    for (size_t i = 0; i < n; i++) {
+        int at = zro__values_find(rule, values[i].name);
+
+        if (at < 0)
+            return zro__fail(ZRO_ERR_INVALID, "%s has no value named \"%s\"", rule->name,
+                             values[i].name != NULL ? values[i].name : "(null)");
+        out[at] = values[i].value;
+    }
+    return zro__values_check(rule, out);
+}
+
+uint32_t zro__values_slots(const zro_rule *rule, const double *values)
+{
+    uint32_t needed = 0;
+
+    for (size_t i = 0; i < rule->n_slots; i++) {
+        const char *name = rule->slots[i].only_with;
+
+        if (name == NULL || values[zro__values_find(rule, name)] != 0)
+            needed |= (uint32_t)1 << i;
+    }
+    return needed;
+}
+
+double zro__values_init(const zro_rule *rule, size_t slot, const double *values)
+{
+    const zro_slot_spec *s = &rule->slots[slot];
+
+    return s->init_value != NULL ? values[zro__values_find(rule, s->init_value)] : s->init;
+}
+
+static zro_status check_hypers(const zro_rule *rule)
+{
+    for (size_t i = 0; i < rule->n_hypers; i++) {
+        const zro_hyper *h = &rule->hypers[i];
+        size_t bytes = h->kind == ZRO_FLAG ? sizeof(zro_switch) : sizeof(double);
+
+        if (h->name == NULL || h->name[0] == '\0')
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: value %zu has no name", rule->name, i);
+        if (zro__values_find(rule, h->name) != (int)i)
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: two values are named \"%s\"", rule->name, h->name);
+        if (h->kind != ZRO_REAL && h->kind != ZRO_FLAG)
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: \"%s\" is of no kind", rule->name, h->name);
+        if (h->offset != 0
+            && (h->offset < sizeof(size_t) || rule->config_bytes < bytes || h->offset > rule->config_bytes - bytes))
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: \"%s\" lies outside of the struct of values", rule->name, h->name);
+    }
+    return ZRO_OK;
+}
+
+static zro_status check_slots(const zro_rule *rule)
+{
+    if (rule->n_slots > ZRO_MAX_SLOTS)
+        return zro__fail(ZRO_ERR_INVALID, "rule %s: %zu slots, at most %d are possible", rule->name, rule->n_slots,
+                         ZRO_MAX_SLOTS);
+    for (size_t i = 0; i < rule->n_slots; i++) {
+        const zro_slot_spec *s = &rule->slots[i];
+
+        if (s->name == NULL || s->name[0] == '\0' || strcmp(s->name, "master") == 0)
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot %zu has no name of its own", rule->name, i);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(rule->slots[k].name, s->name) == 0)
+                return zro__fail(ZRO_ERR_INVALID, "rule %s: two slots are named \"%s\"", rule->name, s->name);
+        if (s->kind != ZRO_SLOT_ARRAY && s->kind != ZRO_SLOT_NUMBER && s->kind != ZRO_SLOT_COUNT)
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot \"%s\" is of no kind", rule->name, s->name);
+        if ((s->init_value != NULL && zro__values_find(rule, s->init_value) < 0)
+            || (s->only_with != NULL && zro__values_find(rule, s->only_with) < 0))
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot \"%s\" refers to a value that does not exist", rule->name,
+                             s->name);
+    }
+    return ZRO_OK;
+}
+
+zro_status zro__rule_check(const zro_rule *rule)
+{
+    zro_status st;
+
+    if (rule->struct_size != sizeof *rule)
+        return zro__fail(ZRO_ERR_INVALID, "the rule's struct_size is %zu, must be %zu", rule->struct_size, sizeof *rule);
+    if (rule->name == NULL || rule->name[0] == '\0')
+        return zro__fail(ZRO_ERR_INVALID, "the rule has no name");
+    if ((rule->hypers == NULL && rule->n_hypers > 0) || (rule->slots == NULL && rule->n_slots > 0))
+        return zro__fail(ZRO_ERR_INVALID, "rule %s: its list of values or slots is NULL", rule->name);
+    if (rule->f32 == NULL && rule->f64 == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "rule %s: it has no loop", rule->name);
+    st = check_hypers(rule);
+    return st == ZRO_OK ? check_slots(rule) : st;
+}
