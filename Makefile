@@ -2,7 +2,7 @@
 #
 # `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= JOBS=  (see scripts/check).
 PREFIX ?= /usr/local
-export ONLY BACKEND KERNELS SAN FAST SEED JOBS DESTDIR
+export ONLY BACKEND KERNELS SAN FAST SEED JOBS GOLDEN DESTDIR
 
 .PHONY: all check check-full check-big check-list demo golden mutants bench format format-check layers header size install clean help
 
@@ -32,8 +32,9 @@ demo: ## see it work: four ranks add, then how fast two can
 	build/bin/zro run -n 4 -- build/examples/01_hello
 	build/bin/zro bench group --ranks 2 --quick
 
-golden: ## read the vectors of GOLDEN=DIR
-	@echo "no golden reader in this version"; test -z "$(GOLDEN)"
+golden: ## compare with the PyTorch vectors of GOLDEN=DIR; ONLY=a.json,b.json
+	@scripts/setup check
+	@scripts/golden
 
 mutants: ## one-line faults that the tests must notice
 	@scripts/setup check-full

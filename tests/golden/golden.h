@@ -1,0 +1,165 @@
+/* Golden vectors: files of numbers that PyTorch computed, and a module for each that lets zro compute them again.
+ *
+ * golden.c reads a file and hands its cases, one by one, to the function of its module.  Everything that is read from a case or
+ * compared goes through the calls below, none of which returns a failure: the first one is kept in the case with its place, and
+ * a call that cannot give what it was asked for gives something harmless instead (zero, an empty string, no vectors).  So a
+ * module reads on, and asks golden_ok before it computes with what it has read.
+ *
+ * The modules see the public header alone. */
+#ifndef GOLDEN_H
+#define GOLDEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+#include <zro.h>
+
+typedef enum golden_backend { GOLDEN_LOCAL, GOLDEN_THREADS, GOLDEN_OPENMPI, GOLDEN_MPICH } golden_backend;
+
+typedef struct golden_options {
+    zro_settings settings;  /* kernels and fast as asked for */
+    golden_backend backend; /* where a file has ranks */
+} golden_options;
+
+/* What came out of a case: plain memory without pointers, which a rank in another process can hand over. */
+typedef struct golden_result {
+    double worst; /* largest |got - x| / tolerance(x) */
+    int failed;
+    char text[1000]; /* of the first failure */
+} golden_result;
+
+#define GOLDEN_NOWHERE SIZE_MAX
+
+typedef struct golden_case {
+    const golden_options *options;
+    json_t *json;
+    char about[200];             /* what a person calls the case */
+    size_t step, param, element; /* where the module is, or NOWHERE: failures name it */
+    golden_result result;
+    struct golden_block *blocks; /* of golden_alloc */
+} golden_case;
+
+/* The place of each file: a row in the table of golden.c. */
+typedef struct golden_file {
+    const char *name;
+    const char *keys;            /* of a file that is an object and has its list under "cases"; NULL: it is the list */
+    void (*run)(golden_case *c); /* NULL: known, but not read by this version */
+} golden_file;
+
+void golden_optim(golden_case *c);
+void golden_lbfgs(golden_case *c);
+void golden_schedules(golden_case *c);
+void golden_clip(golden_case *c);
+void golden_scaler(golden_case *c);
+
+/* ---- cases ---- */
+
+void golden_begin(golden_case *c, const golden_options *options, json_t *json);
+void golden_end(golden_case *c);
+
+int golden_ok(const golden_case *c);
+void golden_fail(golden_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether a call of zro succeeded; otherwise the case has failed with its text. */
+int golden_call(golden_case *c, const char *call, zro_status status);
+
+/* Sets `about`. */
+void golden_about(golden_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Zeroed memory until the end of the case; does not fail. */
+void *golden_alloc(golden_case *c, size_t bytes);
+
+/* ---- reading ---- */
+
+/* Whether json is an object; and one that has all of the required keys, separated by blanks, and no others than these and the
+ * optional ones.  `what` names it in failures, here and below. */
+int golden_object(golden_case *c, const char *what, json_t *json);
+int golden_keys(golden_case *c, const char *what, json_t *json, const char *required, const char *optional);
+
+/* Whether the object has the key, and not with null, which is PyTorch's None. */
+int golden_given(json_t *object, const char *key);
+
+/* The value of a key.  Where the object has none it is `otherwise`: whether that may be is for golden_keys to say. */
+double golden_number(golden_case *c, json_t *object, const char *key, double otherwise);
+uint32_t golden_count(golden_case *c, json_t *object, const char *key, uint32_t otherwise);
+zro_switch golden_flag(golden_case *c, json_t *object, const char *key, zro_switch otherwise);
+const char *golden_string(golden_case *c, json_t *object, const char *key, const char *otherwise);
+
+/* One of the words, separated by blanks, by its place. */
+size_t golden_word(golden_case *c, json_t *object, const char *key, const char *words, size_t otherwise);
+
+/* "float32" or "float64" under "dtype". */
+zro_dtype golden_dtype(golden_case *c, json_t *object);
+
+/* The list under a key, which is there and not empty; NULL if it is not. */
+json_t *golden_list(golden_case *c, json_t *object, const char *key);
+
+/* Lists of numbers in the type of the case.  An absent one (null in the file) has no data and no elements. */
+typedef struct golden_vector {
+    void *data;
+    size_t count;
+} golden_vector;
+
+typedef struct golden_vectors {
+    golden_vector *at;
+    size_t n;
+    zro_dtype dtype;
+} golden_vectors;
+
+typedef enum golden_null { GOLDEN_NO_NULL, GOLDEN_NULL_IS_ABSENT } golden_null;
+
+golden_vector golden_read_vector(golden_case *c, const char *what, json_t *json, zro_dtype dtype);
+
+/* The list of vectors under a key, which is not empty; as many, and as long ones, as in `like` unless that is NULL. */
+golden_vectors golden_read_vectors(golden_case *c, json_t *object, const char *key, zro_dtype dtype, golden_null null,
+                                   const golden_vectors *like);
+
+double golden_element(const void *data, zro_dtype dtype, size_t i);
+void golden_put(void *data, zro_dtype dtype, size_t i, double number);
+double golden_largest(const golden_vector *vector, zro_dtype dtype); /* |x| */
+
+/* ---- comparing ---- */
+
+/* |got - x| <= tolerance; the element type says how many digits a failure shows. */
+void golden_near(golden_case *c, const char *what, zro_dtype dtype, double got, double x, double tolerance);
+void golden_exact(golden_case *c, const char *what, double got, double x);
+
+/* |got - x| <= relative |x| + absolute for each element. */
+void golden_near_all(golden_case *c, const char *what, zro_dtype dtype, const void *got, const golden_vector *x,
+                     double relative, double absolute);
+
+/* The tolerance of parameters and state is R |x| + (R / 10) A: R for the type, A for what the rounding errors are made of. */
+typedef struct golden_extent {
+    double grad, value;  /* largest of a parameter in the case: G and P */
+    double weight_decay; /* |weight_decay| */
+} golden_extent;
+
+double golden_r(zro_dtype dtype);
+double golden_a_param(const golden_extent *extent);
+double golden_a_slot(const golden_extent *extent, const char *optimizer, const char *slot, double largest);
+
+/* ---- PyTorch's names ---- */
+
+/* The rule that PyTorch calls so; NULL if there is none. */
+const zro_rule *golden_rule(golden_case *c, const char *name);
+
+/* PyTorch's options as a rule's values. */
+zro_value *golden_values(golden_case *c, const zro_rule *rule, json_t *options, size_t *n);
+
+/* ---- optimizers ---- */
+
+/* Parameters with these values, and with memory for gradients, which are absent. */
+zro_param *golden_params(golden_case *c, const golden_vectors *values);
+
+/* Copies gradients in; an absent one leaves NaNs behind, which nobody should look at. */
+void golden_set_grads(zro_param *params, const golden_vectors *grads);
+
+/* An optimizer with one group.  `config` (NULL: the defaults) gets the settings of the run. */
+zro_optim *golden_make_optim(golden_case *c, zro_param *params, size_t n, const zro_rule *rule, const zro_value *values,
+                             size_t n_values, const zro_optim_config *config);
+
+/* Makes the schedule that PyTorch calls so, with PyTorch's arguments. */
+zro_schedule *golden_make_schedule(golden_case *c, zro_optim *optim, const char *name, json_t *args);
+
+#endif
