@@ -132,6 +132,25 @@ run bench group --ranks 0
 is bench.ranks refuses '"0"'
 run bench group more
 is bench.more refuses '"more"'
+run help bench optim
+is help.bench.optim says 'usage: zro bench group'
+for option in --help -h; do
+    run bench optim $option
+    is bench.optim.help exits 0
+    for known in --json --rules --dtypes --kernels --threads --params --samples --quick; do
+        is "bench.optim.help.$known" says "$known"
+    done
+done
+for option in '--rules adam,frobnicate' '--rules ,' '--dtypes f32,i8' '--kernels fast' '--threads 0' '--threads 257' '--params 999' \
+    '--params 1e9' '--params 2147483648' '--samples 0' '--samples x' '--json=1' --frobnicate; do
+    # shellcheck disable=SC2086 # an option and its value
+    run bench optim $option
+    is "bench.optim.$option" refuses "${option%%[ =]*}"
+done
+run bench optim --rules
+is bench.optim.missing refuses 'needs a value'
+run bench optim more
+is bench.optim.more refuses '"more"'
 
 # ---- zro run: what a rank gets ----
 
@@ -531,5 +550,24 @@ is bench.table exits 0
 for op in reduce reduce_scatter gather all_gather; do
     is "bench.$op" [ "$(grep -c "^$op  *group " out)" -eq 4 ]
 done
+number='[0-9][0-9]*\.[0-9][0-9]*'
+row='{"rule": "[a-z]*", "dtype": "f32", "kernels": "[a-z0-9]*", "threads": 1, "gbs": '$number', "share": '$number', '
+run bench optim --params 100000 --samples 3 --json
+is bench.optim exits 0
+is bench.optim.quiet quiet
+is bench.optim.rows [ "$(grep -c "$row" out)" -eq 11 ]
+for rule in adam adamw sgd adagrad adadelta adamax rmsprop rprop asgd nadam radam; do
+    is "bench.optim.$rule" [ "$(grep -c "\"rule\": \"$rule\"" out)" -eq 1 ]
+done
+is bench.optim.finite [ "$(grep -ci -e ': *-\{0,1\}nan' -e ': *-\{0,1\}inf' out)" -eq 0 ]
+LC_ALL=de_DE.UTF-8 run bench optim --params 100000 --samples 1 --rules sgd,adam --dtypes f64,bf16 --kernels all --threads 2
+is bench.optim.table exits 0
+is bench.optim.table.rows [ "$(grep -c '^\(sgd\|adam\)  *\(f64\|bf16\)  *base ' out)" -eq 4 ]
+# As f64 with Adam that is 69 GB.
+if [ "$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)" -lt 60000000 ]; then
+    run bench optim --params 2147483647 --dtypes f64
+    is bench.optim.memory exits 1
+    is bench.optim.memory.text complains '^zro bench optim: 2147483647 parameters .* need [0-9]* MB'
+fi
 
 exit $failed
