@@ -762,8 +762,9 @@ ZRO_API void zro_schedule_destroy(zro_schedule *schedule);
 
 /* ---- lbfgs ---- */
 
-/* L-BFGS with PyTorch's numbers, in one process: it looks at all parameters at once and evaluates the function several times a
- * step.  Parameters are all f32 or all f64, gradients of the same type; an absent gradient is zero. */
+/* L-BFGS with PyTorch's numbers, in one process and on the calling thread: it looks at all parameters at once and evaluates the
+ * function several times a step.  Parameters are all f32 or all f64, gradients of the same type; an absent gradient is zero.  All
+ * memory, 2 (history_size + 1) vectors and a few more, is taken by create. */
 typedef struct zro_lbfgs_config {
     size_t struct_size;
     double lr;                               /* > 0 */
@@ -782,7 +783,8 @@ ZRO_API void zro_lbfgs_config_init(zro_lbfgs_config *config);
 typedef struct zro_lbfgs zro_lbfgs;
 ZRO_MUST zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config *config, zro_lbfgs **out);
 
-/* fn computes gradients and *loss for the parameters as they are.  *loss (or NULL): that at the beginning of the step. */
+/* fn computes gradients and *loss for the parameters as they are; it must not step this handle (STATE).  If it fails, its status is
+ * returned and the parameters are as they were.  *loss (or NULL): that at the beginning of the step. */
 ZRO_MUST zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, double *loss);
 
 /* Totals over all steps. */

@@ -246,10 +246,18 @@ static void find_direction(zro_lbfgs *l)
     }
 }
 
+/* Nothing is known of the function yet: lr in length, measured by the sum of |gradient|, but at most lr times the gradient. */
+static double first_length(const zro_lbfgs *l, double lr)
+{
+    double inverse = rounded(l, 1 / rounded(l, l->loops->sum_abs(l->grads[l->grad], l->count)));
+
+    return inverse < 1 ? rounded(l, inverse * lr) : lr;
+}
+
 /* Direction and first t of an iteration. */
 static void begin_iteration(zro_lbfgs *l)
 {
-    double lr = rounded(l, l->config.lr), inverse;
+    double lr = rounded(l, l->config.lr);
     int is_first = !l->has_last && l->n_pairs == 0;
 
     l->iterations++;
@@ -258,11 +266,7 @@ static void begin_iteration(zro_lbfgs *l)
     if (is_first)
         l->diagonal = 1;
     find_direction(l);
-    l->t = lr;
-    if (is_first) {
-        inverse = rounded(l, 1 / rounded(l, l->loops->sum_abs(l->grads[l->grad], l->count)));
-        l->t = inverse < 1 ? rounded(l, inverse * lr) : lr;
-    }
+    l->t = is_first ? first_length(l, lr) : lr;
     l->last_grad = l->grad;
     l->has_last = 1;
 }
@@ -347,8 +351,8 @@ static NOINLINE zro_status minimize(job *j, double *loss)
     }
 }
 
-/* The parameters go back.  If nothing but the first evaluation has happened, the state is what it was; otherwise the last iteration
- * is one of this step's. */
+/* The parameters go back.  If already the first evaluation failed, the state is what it was; otherwise the last iteration is one
+ * that the parameters do not come from any more. */
 static void undo(const job *j)
 {
     restore_params(j->l, j->l->begin);

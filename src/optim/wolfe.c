@@ -122,7 +122,7 @@ static void shrink(search *s, const zro__wolfe_point *now, int *low)
         return;
     }
     s->done = is_flat(s, now);
-    if (!s->done && now->slope * (higher->t - lower->t) >= 0)
+    if (now->slope * (higher->t - lower->t) >= 0)
         *higher = *lower;
     *lower = *now;
 }
