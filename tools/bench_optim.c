@@ -1,0 +1,758 @@
+/* `zro bench optim`: steps of the optimizers against the limit of the machine.
+ *
+ * Times on a shared or virtual machine are not comparable from one second to the next, so samples of a step and of its limit take
+ * turns, on the same arrays, and the share is the ratio of their medians.  Steps that are too short are repeated in a sample.  Of
+ * samples in which a thread lost its processor only as many count as are needed to have enough, the least disturbed first.
+ *
+ * The limit is the fastest loop (roof.h) that reads and writes what the step must at least read and write: the gradient read,
+ * the parameter and each array of state read and written; 16-bit parameters, which have masters, written.  After a trial of all
+ * loops the best two take turns with the step, and the faster one counts.  They run on the optimizer's own state, which is nonsense
+ * then, but finite and positive like gradients and parameters, so that neither side meets numbers that are slow to compute with.
+ *
+ * Beside it stands the speed on arrays that fit into the second-level cache: what the step would do if memory cost nothing. */
+#define _GNU_SOURCE
+#include "bench.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/kernels.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "group/limits.h"
+#include "roof.h"
+#include "tool.h"
+#include "zro.h"
+
+enum {
+    DEFAULT_PARAMS = 124439808, /* GPT-2's smallest */
+    DEFAULT_SAMPLES = 15,
+    MAX_SAMPLES = 1000,
+    MAX_THREADS = 256,
+    WARM_STEPS = 8, /* RAdam takes its final form in the sixth */
+    TENSORS = 148,
+    MAX_KERNELS = ZRO_KERNELS_AVX512 + 1
+};
+
+static const double SAMPLE_US = 200;   /* that a sample should take at least */
+static const double SWITCH_US = 20000; /* in which a thread may lose its processor once */
+
+static const tool self = { "bench optim", NULL, NULL, NULL };
+
+/* ---- what is measured ---- */
+
+/* A rule with the values that make it do all of its work, and its arrays of state with them. */
+typedef struct contender {
+    const char *name;
+    zro_value value; /* on top of the defaults */
+    int slots;
+} contender;
+
+static const contender contenders[] = {
+    { "adam", { NULL, 0 }, 2 },    { "adamw", { NULL, 0 }, 2 },          { "sgd", { "momentum", 0.9 }, 1 },
+    { "adagrad", { NULL, 0 }, 1 }, { "adadelta", { NULL, 0 }, 2 },       { "adamax", { NULL, 0 }, 2 },
+    { "rmsprop", { NULL, 0 }, 1 }, { "rprop", { "step_max", 1e-2 }, 2 }, { "asgd", { "t0", 0 }, 1 },
+    { "nadam", { NULL, 0 }, 2 },   { "radam", { NULL, 0 }, 2 },
+};
+
+enum { CONTENDERS = sizeof contenders / sizeof *contenders, QUICK_CONTENDERS = 3 };
+
+static const zro_dtype dtypes[] = { ZRO_F32, ZRO_F64, ZRO_BF16, ZRO_F16 };
+
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+typedef struct options {
+    unsigned rules, dtypes; /* bits */
+    zro_kernels kernels[MAX_KERNELS];
+    int n_kernels, cores, threads, params, samples, json, quick;
+} options;
+
+typedef struct sample {
+    double us; /* a step */
+    int64_t
+        switches; /* how often a thread lost its processor in it, beyond what is usual on a machine that does nothing else */
+} sample;
+
+/* Microseconds of a step. */
+typedef struct times {
+    double median, low, high; /* quartiles */
+} times;
+
+typedef struct row {
+    const contender *rule;
+    zro_dtype dtype;
+    zro_kernels kernels;
+    times step, roof;
+    int loop;          /* that was the limit */
+    int disturbed;     /* not enough samples without losing a processor */
+    double bytes;      /* of a step */
+    double cached_gbs; /* in the second-level cache */
+} row;
+
+typedef struct list {
+    zro_param params[TENSORS];
+    size_t n, elements;
+} list;
+
+typedef struct bench {
+    const options *options;
+    zro__pool *pool; /* of the limit */
+    list list, small;
+    roof_run runs[TENSORS];
+    row *rows;
+    int n_rows;
+} bench;
+
+/* ---- parameters ---- */
+
+/* Those of GPT-2 124M: embeddings, twelve layers, the last norm. */
+static void gpt2_sizes(size_t *sizes)
+{
+    enum { WIDTH = 768, LAYERS = 12, VOCABULARY = 50257, CONTEXT = 1024, INNER = 4 * WIDTH, QKV = 3 * WIDTH };
+    static const size_t layer[] = { WIDTH, WIDTH, WIDTH * QKV,   QKV,   WIDTH * WIDTH, WIDTH,
+                                    WIDTH, WIDTH, WIDTH * INNER, INNER, INNER * WIDTH, WIDTH };
+    size_t n = 0;
+
+    sizes[n++] = (size_t)VOCABULARY * WIDTH;
+    sizes[n++] = CONTEXT * WIDTH;
+    for (size_t l = 0; l < LAYERS; l++, n += sizeof layer / sizeof *layer)
+        memcpy(&sizes[n], layer, sizeof layer);
+    sizes[n++] = WIDTH;
+    sizes[n] = WIDTH;
+}
+
+/* The same list with another number of elements in all, as evenly as it goes. */
+static void scaled_sizes(size_t *sizes, size_t elements)
+{
+    uint64_t before = 0, old = 0;
+
+    gpt2_sizes(sizes);
+    for (size_t i = 0; i < TENSORS; i++) {
+        uint64_t now;
+
+        before += sizes[i];
+        now = before * elements / DEFAULT_PARAMS;
+        sizes[i] = (size_t)(now - old);
+        old = now;
+    }
+}
+
+/* Numbers between 1/128 and 3/128. */
+static void fill(void *to, zro_dtype dtype, size_t count, uint32_t *random)
+{
+    enum { STEP = 1024 };
+    const zro__kernels *kernels = zro__kernels_get(ZRO_KERNELS_AUTO);
+    float values[STEP];
+
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < STEP ? count - done : STEP;
+        for (size_t i = 0; i < n; i++) {
+            *random = *random * 1664525 + 1013904223;
+            values[i] = 0x1p-7F + (float)(*random >> 8) * 0x1p-30F;
+        }
+        kernels->convert((char *)to + done * zro_dtype_bytes(dtype), dtype, values, ZRO_F32, n);
+    }
+}
+
+static void free_list(list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        zro__free(l->params[i].data);
+        zro__free(l->params[i].grad);
+    }
+    l->n = l->elements = 0;
+}
+
+/* Each array on its own, as programs have them. */
+static zro_status take_list(list *l, zro_dtype dtype, const size_t *sizes, size_t n)
+{
+    uint32_t random = 1;
+
+    for (size_t i = 0; i < n; i++) {
+        zro_param *p = &l->params[i];
+
+        zro_param_init(p);
+        p->dtype = dtype;
+        p->shape[0] = sizes[i];
+        l->n = i + 1;
+        l->elements += sizes[i];
+        p->data = zro__alloc_array(NULL, ZRO__KIND_BUFFER, sizes[i], zro_dtype_bytes(dtype));
+        p->grad = zro__alloc_array(NULL, ZRO__KIND_BUFFER, sizes[i], zro_dtype_bytes(dtype));
+        if (p->data == NULL || p->grad == NULL)
+            return zro__fail(ZRO_ERR_MEMORY, "out of memory: a parameter of %zu elements", sizes[i]);
+        fill(p->data, dtype, sizes[i], &random);
+        fill(p->grad, dtype, sizes[i], &random);
+        p->grad_present = 1;
+    }
+    return ZRO_OK;
+}
+
+static int has_halves(zro_dtype dtype)
+{
+    return zro_dtype_bytes(dtype) == 2;
+}
+
+/* Of memory, for each element: gradient, parameter, state, master. */
+static size_t bytes_kept(const contender *c, zro_dtype dtype)
+{
+    size_t size = zro_dtype_bytes(dtype), wide = has_halves(dtype) ? sizeof(float) : size;
+
+    return 2 * size + (size_t)c->slots * wide + (has_halves(dtype) ? sizeof(float) : 0);
+}
+
+/* ---- the shape of the limit ---- */
+
+static zro_status find_array(const zro_optim *optim, size_t param, const char *name, roof_run *r, int *n)
+{
+    zro_slot slot;
+    zro_status st = zro_optim_slot(optim, param, name, &slot);
+
+    if (st == ZRO_OK && slot.present && slot.count == r->count)
+        r->arrays[(*n)++] = slot.data;
+    return st;
+}
+
+/* What a step of the optimizer reads and writes, which has been stepped, so that its state is there. */
+static zro_status make_shape(bench *b, const zro_optim *optim, const zro_rule *rule, zro_dtype dtype, roof_shape *s)
+{
+    zro_status st = ZRO_OK;
+
+    s->halves = has_halves(dtype);
+    s->type = s->halves ? ZRO_F32 : dtype;
+    s->runs = b->runs;
+    s->n_runs = b->list.n;
+    for (size_t i = 0; i < b->list.n && st == ZRO_OK; i++) {
+        const zro_param *p = &b->list.params[i];
+        roof_run *r = &b->runs[i];
+        int n = 0;
+
+        *r = (roof_run){ .count = p->shape[0], .grad = p->grad };
+        if (s->halves) {
+            r->output = p->data;
+            st = find_array(optim, i, "master", r, &n);
+        } else {
+            r->arrays[n++] = p->data;
+        }
+        for (size_t k = 0; k < rule->n_slots && st == ZRO_OK; k++)
+            if (rule->slots[k].kind == ZRO_SLOT_ARRAY)
+                st = find_array(optim, i, rule->slots[k].name, r, &n);
+        s->n_arrays = n;
+    }
+    return st;
+}
+
+/* ---- samples ---- */
+
+/* What is timed: a step, or a loop of its shape. */
+typedef struct side {
+    zro_optim *optim; /* NULL: the loop */
+    const roof_shape *shape;
+    zro__pool *pool;
+    int loop, batch;
+    sample *samples;
+    int n, clean;
+} side;
+
+static zro_status run_once(const side *s)
+{
+    if (s->optim != NULL)
+        return zro_optim_step(s->optim, NULL);
+    roof_run_all(s->loop, s->shape, s->pool);
+    return ZRO_OK;
+}
+
+static int64_t switches(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
+static zro_status take_sample(const side *s, sample *out)
+{
+    int64_t before = switches(), lost;
+    uint64_t start = zro__now_ns();
+    zro_status st = ZRO_OK;
+    double us;
+
+    for (int i = 0; i < s->batch && st == ZRO_OK; i++)
+        st = run_once(s);
+    us = (double)(zro__now_ns() - start) / 1e3;
+    lost = switches() - before - (int64_t)(us / SWITCH_US);
+    *out = (sample){ us / s->batch, lost > 0 ? lost : 0 };
+    return st;
+}
+
+/* Keeps a sample. */
+static zro_status take_turn(side *s)
+{
+    zro_status st = take_sample(s, &s->samples[s->n]);
+
+    s->clean += s->samples[s->n].switches == 0;
+    s->n++;
+    return st;
+}
+
+/* The best of a few samples; sets how many runs make one. */
+static zro_status try_few(side *s, double *best)
+{
+    zro_status st = ZRO_OK;
+    sample now;
+
+    s->batch = 1;
+    *best = INFINITY;
+    for (int i = 0; i < 4 && st == ZRO_OK; i++) {
+        st = take_sample(s, &now);
+        if (now.us < *best)
+            *best = now.us;
+        if (i == 1 && *best < SAMPLE_US) {
+            s->batch = (int)ceil(SAMPLE_US / fmax(*best, 0.1));
+            *best = INFINITY;
+        }
+    }
+    return st;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const sample *x = a, *y = b;
+
+    return (x->us > y->us) - (x->us < y->us);
+}
+
+static int by_switches(const void *a, const void *b)
+{
+    const sample *x = a, *y = b;
+
+    return (x->switches > y->switches) - (x->switches < y->switches);
+}
+
+/* Between two samples if need be. */
+static double quantile(const sample *s, int n, double q)
+{
+    double at = q * (n - 1), part = at - floor(at);
+    int i = (int)at;
+
+    return i + 1 < n ? s[i].us * (1 - part) + s[i + 1].us * part : s[i].us;
+}
+
+/* Of the undisturbed samples or, if they are fewer than `enough`, of the least disturbed ones. */
+static times summarise(side *s, int enough, int *disturbed)
+{
+    sample *all = s->samples;
+    int kept = 0;
+
+    qsort(all, (size_t)s->n, sizeof *all, by_switches);
+    while (kept < s->n && (kept < enough || all[kept].switches == 0))
+        kept++;
+    *disturbed |= all[kept - 1].switches != 0;
+    qsort(all, (size_t)kept, sizeof *all, by_time);
+    return (times){ quantile(all, kept, 0.5), quantile(all, kept, 0.25), quantile(all, kept, 0.75) };
+}
+
+/* A trial of all loops: the two best go on. */
+static zro_status find_loops(side *first, side *second)
+{
+    double us, best[2] = { INFINITY, INFINITY };
+    side trial = *first;
+    zro_status st = ZRO_OK;
+
+    for (int l = 0; l < roof_loops() && st == ZRO_OK; l++) {
+        trial.loop = l;
+        st = try_few(&trial, &us);
+        if (us < best[0]) {
+            best[1] = best[0];
+            second->loop = first->loop;
+            second->batch = first->batch;
+        }
+        if (us < best[1]) {
+            side *to = us < best[0] ? first : second;
+
+            best[to != first] = us;
+            to->loop = l;
+            to->batch = trial.batch;
+        }
+    }
+    return st;
+}
+
+enum { STEP, ROOF, ROOF2, SIDES };
+
+/* Steps and loops in turns: step, loop, step, the other loop, ... */
+static zro_status take_turns(side *sides, int enough)
+{
+    zro_status st = ZRO_OK;
+
+    for (int n = 0; st == ZRO_OK && n < 2 * enough; n++) {
+        if (n >= enough && sides[STEP].clean >= 2 * enough && sides[ROOF].clean >= enough && sides[ROOF2].clean >= enough)
+            break;
+        for (int k = ROOF; k < SIDES && st == ZRO_OK; k++) {
+            st = take_turn(&sides[STEP]);
+            if (st == ZRO_OK)
+                st = take_turn(&sides[k]);
+        }
+    }
+    return st;
+}
+
+static zro_status make_optim(const bench *b, list *l, const row *r, zro_optim **out)
+{
+    zro_param_group group = {
+        .params = l->params, .n = l->n, .values = &r->rule->value, .n_values = r->rule->value.name != NULL
+    };
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_status st;
+
+    config.settings.threads = (uint32_t)b->options->threads;
+    config.settings.kernels = r->kernels;
+    st = zro_optim_create(NULL, &group, 1, zro_rule_find(r->rule->name), NULL, &config, out);
+    for (int i = 0; i < WARM_STEPS && st == ZRO_OK; i++)
+        st = zro_optim_step(*out, NULL);
+    return st;
+}
+
+static zro_status measure_step(bench *b, row *r, sample *room)
+{
+    const int enough = b->options->samples;
+    roof_shape shape = { 0 };
+    side sides[SIDES];
+    zro_optim *optim;
+    double us;
+    zro_status st = make_optim(b, &b->list, r, &optim);
+
+    for (int k = 0; k < SIDES; k++)
+        sides[k] = (side){
+            k == STEP ? optim : NULL, &shape, b->pool, 0, 1, room + (size_t)(k == STEP ? 0 : (k + 1) * 2 * enough), 0, 0
+        };
+    if (st == ZRO_OK)
+        st = make_shape(b, optim, zro_rule_find(r->rule->name), r->dtype, &shape);
+    if (st == ZRO_OK)
+        st = find_loops(&sides[ROOF], &sides[ROOF2]);
+    if (st == ZRO_OK)
+        st = try_few(&sides[STEP], &us);
+    if (st == ZRO_OK)
+        st = take_turns(sides, enough);
+    if (st == ZRO_OK) {
+        times roof = summarise(&sides[ROOF], enough, &r->disturbed), roof2 = summarise(&sides[ROOF2], enough, &r->disturbed);
+        int second = roof2.median < roof.median;
+
+        r->step = summarise(&sides[STEP], 2 * enough, &r->disturbed);
+        r->roof = second ? roof2 : roof;
+        r->loop = sides[second ? ROOF2 : ROOF].loop;
+        r->bytes = (double)roof_bytes(&shape) * (double)b->list.elements;
+    }
+    zro_optim_destroy(optim);
+    return st;
+}
+
+/* The same rule on one parameter of which each thread's part, with its state, takes half of a second-level cache. */
+static zro_status measure_cached(bench *b, row *r, sample *room)
+{
+    const double per_element = r->bytes / (double)b->list.elements;
+    long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    size_t count = (size_t)b->options->threads * (size_t)(cache > 0 ? cache : 256 << 10) / 2 / bytes_kept(r->rule, r->dtype);
+    zro_optim *optim = NULL;
+    side step = { .batch = 1, .samples = room };
+    int ignored = 0;
+    double us;
+    zro_status st = take_list(&b->small, r->dtype, &count, 1);
+
+    if (st == ZRO_OK)
+        st = make_optim(b, &b->small, r, &optim);
+    step.optim = optim;
+    if (st == ZRO_OK)
+        st = try_few(&step, &us);
+    while (st == ZRO_OK
+           && (step.n < b->options->samples || (step.clean < b->options->samples && step.n < 4 * b->options->samples)))
+        st = take_turn(&step);
+    if (st == ZRO_OK)
+        r->cached_gbs = per_element * (double)count / summarise(&step, b->options->samples, &ignored).median / 1e3;
+    zro_optim_destroy(optim);
+    free_list(&b->small);
+    return st;
+}
+
+/* ---- results ---- */
+
+static double gbs(const row *r, double us)
+{
+    return r->bytes / us / 1e3;
+}
+
+/* Numbers do not follow the locale, since the command never sets one. */
+static void print_json(const bench *b, const char *processor, const char *date)
+{
+    printf("{\"zro\": \"%s\", \"machine\": \"", zro_version());
+    bench_print_text(processor);
+    printf("\", \"cores\": %d, \"date\": \"%s\", \"params\": %d, \"rows\": [", b->options->cores, date, b->options->params);
+    for (int i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i];
+
+        printf("%s\n  {\"rule\": \"%s\", \"dtype\": \"%s\", \"kernels\": \"%s\", \"threads\": %d, ", i == 0 ? "" : ",",
+               r->rule->name, zro_dtype_name(r->dtype), zro__kernels_get(r->kernels)->name, b->options->threads);
+        printf("\"gbs\": %.3f, \"share\": %.4f, ", gbs(r, r->step.median), r->roof.median / r->step.median);
+        printf("\"gbs_q1\": %.3f, \"gbs_q3\": %.3f, ", gbs(r, r->step.high), gbs(r, r->step.low));
+        printf("\"roof_gbs\": %.3f, \"roof_q1\": %.3f, \"roof_q3\": %.3f, \"roof\": \"%s\", ", gbs(r, r->roof.median),
+               gbs(r, r->roof.high), gbs(r, r->roof.low), roof_name(r->loop));
+        printf("\"compute_gbs\": %.3f, \"median_us\": %.3f, \"disturbed\": %s}", r->cached_gbs, r->step.median,
+               r->disturbed ? "true" : "false");
+    }
+    puts("\n]}");
+}
+
+static void print_table(const bench *b, const char *processor, const char *date)
+{
+    int disturbed = 0;
+
+    printf("zro %s, %d parameters, %d thread%s, %s, %d processors, %s\n\n", zro_version(), b->options->params,
+           b->options->threads, b->options->threads == 1 ? "" : "s", processor, b->options->cores, date);
+    printf("%-9s %-5s %-7s %10s  %-22s %-22s %-7s %-12s %s\n", "rule", "dtype", "kernels", "median ms", "GB/s (quartiles)",
+           "limit GB/s", "share", "limit is", "in cache GB/s");
+    for (int i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i];
+
+        printf("%-9s %-5s %-7s %10.3f ", r->rule->name, zro_dtype_name(r->dtype), zro__kernels_get(r->kernels)->name,
+               r->step.median / 1e3);
+        printf("%7.2f (%6.2f-%6.2f) ", gbs(r, r->step.median), gbs(r, r->step.high), gbs(r, r->step.low));
+        printf("%7.2f (%6.2f-%6.2f) ", gbs(r, r->roof.median), gbs(r, r->roof.high), gbs(r, r->roof.low));
+        printf("%6.3f%c %-12s %8.2f\n", r->roof.median / r->step.median, r->disturbed ? '*' : ' ', roof_name(r->loop),
+               r->cached_gbs);
+        disturbed += r->disturbed;
+    }
+    puts("\nGB/s: bytes that the rule must read and write / time.  share: of the limit; 1 is as fast as the memory allows.");
+    if (disturbed > 0)
+        printf("* Threads lost their processors to others all the time, in %d of %d rows: do not trust these.\n", disturbed,
+               b->n_rows);
+}
+
+static void print_rows(const bench *b)
+{
+    char processor[128], date[32];
+
+    bench_machine(processor, sizeof processor);
+    bench_date(date, sizeof date);
+    if (b->options->json)
+        print_json(b, processor, date);
+    else
+        print_table(b, processor, date);
+}
+
+/* ---- rows ---- */
+
+/* All rows must fit into memory, so that a run does not end in the middle. */
+static zro_status check_room(const options *o)
+{
+    uint64_t need = 0, spare = (uint64_t)64 << 20;
+    zro__room room;
+
+    for (int d = 0; d < DTYPES; d++)
+        for (int i = 0; i < CONTENDERS; i++)
+            if ((o->dtypes >> d & 1) && (o->rules >> i & 1)) {
+                uint64_t bytes = (uint64_t)o->params * bytes_kept(&contenders[i], dtypes[d]);
+
+                need = bytes > need ? bytes : need;
+            }
+    zro__room_get("", &room);
+    if (need + need / 16 + spare <= room.bytes)
+        return ZRO_OK;
+    return zro__fail(ZRO_ERR_MEMORY, "%d parameters and their state need %" PRIu64 " MB; %s has %" PRIu64 " MB: try --params",
+                     o->params, (need + need / 16 + spare) >> 20, room.where, room.bytes >> 20);
+}
+
+static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *room)
+{
+    const options *o = b->options;
+    size_t sizes[TENSORS];
+    zro_status st;
+
+    scaled_sizes(sizes, (size_t)o->params);
+    st = take_list(&b->list, dtype, sizes, TENSORS);
+    for (int i = 0; i < CONTENDERS; i++)
+        for (int k = 0; k < o->n_kernels && st == ZRO_OK && (o->rules >> i & 1); k++) {
+            row *r = &b->rows[b->n_rows++];
+
+            *r = (row){ .rule = &contenders[i], .dtype = dtype, .kernels = o->kernels[k] };
+            if (isatty(STDERR_FILENO))
+                fprintf(stderr, "\r%s, %s, %s\033[K", r->rule->name, zro_dtype_name(dtype), zro__kernels_get(r->kernels)->name);
+            st = measure_step(b, r, room);
+            if (st == ZRO_OK)
+                st = measure_cached(b, r, room);
+        }
+    free_list(&b->list);
+    return st;
+}
+
+static zro_status measure_all(bench *b)
+{
+    const options *o = b->options;
+    sample *room = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)o->samples, 8 * sizeof *room);
+    zro_status st = check_room(o);
+
+    b->rows = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)(DTYPES * CONTENDERS * MAX_KERNELS), sizeof *b->rows);
+    if (room == NULL || b->rows == NULL)
+        st = zro__fail(ZRO_ERR_MEMORY, "out of memory: tables of the benchmark");
+    if (st == ZRO_OK && o->threads > 1)
+        st = zro__pool_create(NULL, (uint32_t)o->threads, &b->pool);
+    else
+        tool_pin(0);
+    for (int d = 0; d < DTYPES && st == ZRO_OK; d++)
+        if (o->dtypes >> d & 1)
+            st = measure_dtype(b, dtypes[d], room);
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+    zro__pool_destroy(b->pool);
+    zro__free(room);
+    return st;
+}
+
+static int run(const options *o)
+{
+    bench *b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
+    zro_status st;
+
+    if (b == NULL) {
+        tool_say(&self, "out of memory");
+        return 1;
+    }
+    b->options = o;
+    st = measure_all(b);
+    if (st == ZRO_OK)
+        print_rows(b);
+    else
+        tool_say(&self, "%s", zro_last_error());
+    zro__free(b->rows);
+    zro__free(b);
+    return st != ZRO_OK;
+}
+
+/* ---- the command line ---- */
+
+static const char *rule_name(int i)
+{
+    return contenders[i].name;
+}
+
+static const char *dtype_name(int i)
+{
+    return zro_dtype_name(dtypes[i]);
+}
+
+/* Names with commas, as bits. */
+static int read_list(const char *option, char *names, const char *(*name_of)(int), int n, unsigned *bits)
+{
+    *bits = 0;
+    for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
+        int i = 0;
+
+        while (i < n && strcmp(name_of(i), name) != 0)
+            i++;
+        if (i == n)
+            return tool_usage(&self, "%s: there is no \"%s\"", option, name);
+        *bits |= 1U << i;
+    }
+    return *bits == 0 ? tool_usage(&self, "%s: the list is empty", option) : 0;
+}
+
+static int read_kernels(const char *text, options *o)
+{
+    static const char *const names[] = { "auto", "base", "avx2", "avx512" };
+    int i = 0;
+
+    o->n_kernels = 0;
+    if (strcmp(text, "all") == 0) {
+        for (i = ZRO_KERNELS_BASE; i < MAX_KERNELS; i++)
+            if (zro__kernels_get((zro_kernels)i) != NULL)
+                o->kernels[o->n_kernels++] = (zro_kernels)i;
+        return 0;
+    }
+    while (i < MAX_KERNELS && strcmp(names[i], text) != 0)
+        i++;
+    if (i == MAX_KERNELS)
+        return tool_usage(&self, "--kernels = \"%s\", must be auto, base, avx2, avx512 or all", text);
+    if (zro__kernels_get((zro_kernels)i) == NULL)
+        return tool_usage(&self, "--kernels = \"%s\": this processor does not have them", text);
+    o->kernels[o->n_kernels++] = zro__kernels_get((zro_kernels)i)->which;
+    return 0;
+}
+
+static int read_options(int argc, char **argv, options *o, int *help)
+{
+    enum { JSON = 256, RULES, TYPES, KERNELS, THREADS, PARAMS, SAMPLES, QUICK };
+    static const struct option known[] = {
+        { "json", no_argument, NULL, JSON },
+        { "rules", required_argument, NULL, RULES },
+        { "dtypes", required_argument, NULL, TYPES },
+        { "kernels", required_argument, NULL, KERNELS },
+        { "threads", required_argument, NULL, THREADS },
+        { "params", required_argument, NULL, PARAMS },
+        { "samples", required_argument, NULL, SAMPLES },
+        { "quick", no_argument, NULL, QUICK },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    int c, bad = read_kernels("auto", o);
+
+    opterr = 0;
+    while (!bad && !*help && (c = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
+        switch (c) {
+        case JSON:
+            o->json = 1;
+            break;
+        case RULES:
+            bad = read_list("--rules", optarg, rule_name, CONTENDERS, &o->rules);
+            break;
+        case TYPES:
+            bad = read_list("--dtypes", optarg, dtype_name, DTYPES, &o->dtypes);
+            break;
+        case KERNELS:
+            bad = read_kernels(optarg, o);
+            break;
+        case THREADS:
+            bad = tool_integer(&self, "--threads", optarg, 1, MAX_THREADS, &o->threads);
+            break;
+        case PARAMS:
+            bad = tool_integer(&self, "--params", optarg, 1000, INT32_MAX, &o->params);
+            break;
+        case SAMPLES:
+            bad = tool_integer(&self, "--samples", optarg, 1, MAX_SAMPLES, &o->samples);
+            break;
+        case QUICK:
+            o->quick = 1;
+            break;
+        case 'h':
+            *help = 1;
+            break;
+        default:
+            bad = tool_bad_option(&self, c, argv);
+        }
+    }
+    if (!bad && !*help && optind < argc)
+        return tool_usage(&self, "\"%s\" is one argument too many", argv[optind]);
+    return bad;
+}
+
+int bench_optim(int argc, char **argv)
+{
+    options o = { .cores = tool_cores(), .threads = 1, .samples = DEFAULT_SAMPLES };
+    int help = 0, bad = read_options(argc, argv, &o, &help);
+
+    if (bad)
+        return bad;
+    if (help)
+        return tool_help(&tool_bench);
+    if (o.rules == 0)
+        o.rules = (1U << (o.quick ? QUICK_CONTENDERS : CONTENDERS)) - 1;
+    if (o.dtypes == 0)
+        o.dtypes = 1;
+    if (o.params == 0)
+        o.params = o.quick ? DEFAULT_PARAMS / 4 : DEFAULT_PARAMS;
+    return run(&o);
+}
