@@ -32,7 +32,7 @@ demo: ## see it work: four ranks add, then how fast two can
 	build/bin/zro run -n 4 -- build/examples/01_hello
 	build/bin/zro bench group --ranks 2 --quick
 
-golden: ## compare with the PyTorch vectors of GOLDEN=DIR; ONLY=a.json,b.json
+golden: ## compare with PyTorch's vectors in GOLDEN=DIR (default tests/golden), ONLY=a.json,b.json of them
 	@scripts/setup check
 	@scripts/golden
 

@@ -6,11 +6,9 @@
 
 /* What it has: three values for every group of parameters, one array of state. */
 enum { LR, BETA1, BETA2, VALUES };
-static const zro_hyper values[VALUES] = {
-    { "lr", ZRO_REAL, 0, 1e-2, 0, 10, 0, NULL },
-    { "beta1", ZRO_REAL, ZRO_OPEN_HIGH, 0.9, 0, 1, 0, NULL },
-    { "beta2", ZRO_REAL, ZRO_OPEN_HIGH, 0.99, 0, 1, 0, NULL },
-};
+static const zro_hyper values[VALUES] = { { "lr", ZRO_REAL, 0, 1e-2, 0, 10, 0, NULL },
+                                          { "beta1", ZRO_REAL, ZRO_OPEN_HIGH, 0.9, 0, 1, 0, NULL },
+                                          { "beta2", ZRO_REAL, ZRO_OPEN_HIGH, 0.99, 0, 1, 0, NULL } };
 static const zro_slot_spec slots[] = { { "exp_avg", ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, NULL } };
 
 /* Once a step: what the loop needs to know. */
@@ -41,16 +39,18 @@ static const zro_rule rule = {
 int main(void)
 {
     float w[2] = { 0, 0 }, grad[2]; /* y = w[0] x + w[1]; the points lie on y = 3 x - 1 */
-    zro_param param = { .data = w, .grad = grad, .grad_present = 1, .requires_grad = 1, .n_dims = 1, .shape = { 2 } };
+    zro_param param = ZRO_PARAM_INIT;
     zro_param_group group = { &param, NULL, 1, NULL, NULL, 0, { 0 } };
     zro_optim *opt;
-    zro_status st = zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt);
+    zro_status st;
 
+    param.shape[0] = 2;
+    param.data = w;
+    zro_param_set_grad(&param, grad);
+    st = zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt);
     for (int step = 0; st == ZRO_OK && step < 2000; step++) {
-        float x = (float)(step % 7) - 3;
-
-        grad[1] = w[0] * x + w[1] - (3 * x - 1);
-        grad[0] = grad[1] * x;
+        grad[1] = (w[0] - 3) * (float)(step % 7 - 3) + w[1] + 1;
+        grad[0] = grad[1] * (float)(step % 7 - 3);
         st = zro_optim_step(opt, NULL);
     }
     printf("%s: y = %.2f x %+.2f\n", st == ZRO_OK ? "fitted" : zro_last_error(), (double)w[0], (double)w[1]);

@@ -398,8 +398,8 @@ ZRO_API size_t zro_param_count(const zro_param *param);
 /* Says that `grad` is the gradient from now on; NULL: that there is none.  Local. */
 ZRO_API void zro_param_set_grad(zro_param *param, void *grad);
 
-/* One number over the values of all parameters in order, all NaNs being equal: two runs that print it after every step can be
- * compared with diff.  Local. */
+/* One number over the values of all parameters in order and where one ends and the next begins, all NaNs being equal: two runs that
+ * print it after every step can be compared with diff.  Local. */
 ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash);
 
 /* ---- optimizer ---- */
@@ -407,7 +407,8 @@ ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t 
 /* An update rule: how gradients change parameters and state.  Those of the library are got by name or by function; a program may
  * pass a table of its own (see below). */
 typedef struct zro_rule zro_rule;
-ZRO_API const zro_rule *zro_rule_find(const char *name); /* "sgd", "adam", ..., or PyTorch's "SGD", ...; NULL: unknown */
+ZRO_API const zro_rule *
+zro_rule_find(const char *name); /* "sgd", "adam", ..., or PyTorch's "SGD", ...; NULL: unknown, and not to be passed on */
 ZRO_API const zro_rule *zro_rule_sgd(void);
 ZRO_API const zro_rule *zro_rule_adam(void);
 ZRO_API const zro_rule *zro_rule_adamw(void);
@@ -424,101 +425,112 @@ ZRO_API const zro_rule *zro_rule_radam(void);
  * eta_plus, step_sizes step_min and step_max.  `maximize` goes up the gradient. */
 typedef struct zro_sgd_config {
     size_t struct_size; /* set by the initializer, here and below */
+    const char *rule;   /* and this: whose values these are */
     double lr, momentum, dampening, weight_decay;
     zro_switch nesterov, maximize; /* nesterov needs momentum > 0 and dampening 0 */
 } zro_sgd_config;
 /* clang-format off */
-#define ZRO_SGD_CONFIG_INIT { sizeof(zro_sgd_config), 1e-3, 0, 0, 0, ZRO_OFF, ZRO_OFF }
+#define ZRO_SGD_CONFIG_INIT { sizeof(zro_sgd_config), "sgd", 1e-3, 0, 0, 0, ZRO_OFF, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_adam_config {
     size_t struct_size;
+    const char *rule;
     double lr, beta1, beta2, eps, weight_decay;
     zro_switch amsgrad, decoupled_weight_decay, maximize;
 } zro_adam_config;
 /* clang-format off */
-#define ZRO_ADAM_CONFIG_INIT { sizeof(zro_adam_config), 1e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF, ZRO_OFF, ZRO_OFF }
+#define ZRO_ADAM_CONFIG_INIT { sizeof(zro_adam_config), "adam", 1e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF, ZRO_OFF, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_adamw_config {
     size_t struct_size;
+    const char *rule;
     double lr, beta1, beta2, eps, weight_decay;
     zro_switch amsgrad, maximize;
 } zro_adamw_config;
 /* clang-format off */
-#define ZRO_ADAMW_CONFIG_INIT { sizeof(zro_adamw_config), 1e-3, 0.9, 0.999, 1e-8, 1e-2, ZRO_OFF, ZRO_OFF }
+#define ZRO_ADAMW_CONFIG_INIT { sizeof(zro_adamw_config), "adamw", 1e-3, 0.9, 0.999, 1e-8, 1e-2, ZRO_OFF, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_adagrad_config {
     size_t struct_size;
+    const char *rule;
     double lr, lr_decay, weight_decay, initial_accumulator_value, eps;
     zro_switch maximize;
 } zro_adagrad_config;
 /* clang-format off */
-#define ZRO_ADAGRAD_CONFIG_INIT { sizeof(zro_adagrad_config), 1e-2, 0, 0, 0, 1e-10, ZRO_OFF }
+#define ZRO_ADAGRAD_CONFIG_INIT { sizeof(zro_adagrad_config), "adagrad", 1e-2, 0, 0, 0, 1e-10, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_adadelta_config {
     size_t struct_size;
+    const char *rule;
     double lr, rho, eps, weight_decay;
     zro_switch maximize;
 } zro_adadelta_config;
 /* clang-format off */
-#define ZRO_ADADELTA_CONFIG_INIT { sizeof(zro_adadelta_config), 1, 0.9, 1e-6, 0, ZRO_OFF }
+#define ZRO_ADADELTA_CONFIG_INIT { sizeof(zro_adadelta_config), "adadelta", 1, 0.9, 1e-6, 0, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_adamax_config {
     size_t struct_size;
+    const char *rule;
     double lr, beta1, beta2, eps, weight_decay;
     zro_switch maximize;
 } zro_adamax_config;
 /* clang-format off */
-#define ZRO_ADAMAX_CONFIG_INIT { sizeof(zro_adamax_config), 2e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF }
+#define ZRO_ADAMAX_CONFIG_INIT { sizeof(zro_adamax_config), "adamax", 2e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_rmsprop_config {
     size_t struct_size;
+    const char *rule;
     double lr, alpha, eps, weight_decay, momentum;
     zro_switch centered, maximize;
 } zro_rmsprop_config;
 /* clang-format off */
-#define ZRO_RMSPROP_CONFIG_INIT { sizeof(zro_rmsprop_config), 1e-2, 0.99, 1e-8, 0, 0, ZRO_OFF, ZRO_OFF }
+#define ZRO_RMSPROP_CONFIG_INIT { sizeof(zro_rmsprop_config), "rmsprop", 1e-2, 0.99, 1e-8, 0, 0, ZRO_OFF, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_rprop_config {
     size_t struct_size;
+    const char *rule;
     double lr, eta_minus, eta_plus, step_min, step_max; /* lr is the first step of every element */
     zro_switch maximize;
 } zro_rprop_config;
 /* clang-format off */
-#define ZRO_RPROP_CONFIG_INIT { sizeof(zro_rprop_config), 1e-2, 0.5, 1.2, 1e-6, 50, ZRO_OFF }
+#define ZRO_RPROP_CONFIG_INIT { sizeof(zro_rprop_config), "rprop", 1e-2, 0.5, 1.2, 1e-6, 50, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_asgd_config {
     size_t struct_size;
+    const char *rule;
     double lr, lambd, alpha, t0, weight_decay;
     zro_switch maximize;
 } zro_asgd_config;
 /* clang-format off */
-#define ZRO_ASGD_CONFIG_INIT { sizeof(zro_asgd_config), 1e-2, 1e-4, 0.75, 1e6, 0, ZRO_OFF }
+#define ZRO_ASGD_CONFIG_INIT { sizeof(zro_asgd_config), "asgd", 1e-2, 1e-4, 0.75, 1e6, 0, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_nadam_config {
     size_t struct_size;
+    const char *rule;
     double lr, beta1, beta2, eps, weight_decay, momentum_decay;
     zro_switch decoupled_weight_decay, maximize;
 } zro_nadam_config;
 /* clang-format off */
-#define ZRO_NADAM_CONFIG_INIT { sizeof(zro_nadam_config), 2e-3, 0.9, 0.999, 1e-8, 0, 4e-3, ZRO_OFF, ZRO_OFF }
+#define ZRO_NADAM_CONFIG_INIT { sizeof(zro_nadam_config), "nadam", 2e-3, 0.9, 0.999, 1e-8, 0, 4e-3, ZRO_OFF, ZRO_OFF }
 /* clang-format on */
 
 typedef struct zro_radam_config {
     size_t struct_size;
+    const char *rule;
     double lr, beta1, beta2, eps, weight_decay;
     zro_switch decoupled_weight_decay, maximize;
 } zro_radam_config;
 /* clang-format off */
-#define ZRO_RADAM_CONFIG_INIT { sizeof(zro_radam_config), 1e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF, ZRO_OFF }
+#define ZRO_RADAM_CONFIG_INIT { sizeof(zro_radam_config), "radam", 1e-3, 0.9, 0.999, 1e-8, 0, ZRO_OFF, ZRO_OFF }
 /* clang-format on */
 
 ZRO_API void zro_sgd_config_init(zro_sgd_config *config);
@@ -559,7 +571,7 @@ typedef enum zro_rounding {
  * norm, that is, multiplied by min(1, clip_norm / (norm + 1e-6)); clipped by value. */
 typedef struct zro_optim_config {
     size_t struct_size;
-    zro_settings settings; /* of an optimizer without a group; otherwise the group's count */
+    zro_settings settings; /* of an optimizer without a group, for which no environment is read; otherwise the group's count */
     zro_switch masters;    /* 16-bit parameters are kept in f32 beside them (slot "master"), and rounded from there */
     zro_rounding rounding;
     uint64_t seed;              /* of stochastic rounding */
@@ -582,7 +594,7 @@ ZRO_API void zro_optim_config_init(zro_optim_config *config);
 
 typedef struct zro_optim zro_optim;
 
-/* Makes an optimizer for the groups' parameters.  `rule_config` is the rule's struct with the values of groups that have none of
+/* Makes an optimizer for the groups' parameters, none of which may share memory with another (tied weights are one parameter).  `rule_config` is the rule's struct with the values of groups that have none of
  * their own (NULL: the defaults); a NULL rule keeps no state and updates nothing, because the program does.  `group` is NULL in
  * this version: the optimizer is not sharded.  `rule` and what it points to must stay until destroy.
  *
@@ -652,7 +664,7 @@ ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const c
 
 /* The norm over all gradients, as it is now, and the gradients clipped in place: multiplied by min(1, max_norm / (norm + 1e-6)),
  * or held within +-max_value (> 0).  norm_type is 2, INFINITY or any p > 0.  A norm or a factor that is not finite goes into the gradients as in PyTorch.  Absent gradients do
- * not count.  `norm` may be NULL. */
+ * not count.  `norm` may be NULL.  Under loss scale gradients are still scaled when this is called: use the setting. */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
 ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
 
@@ -664,11 +676,12 @@ typedef struct zro_step_info {
     uint32_t skipped;        /* the last step was */
     uint64_t n_skipped;      /* all of them */
     uint64_t n_steps;        /* calls of step, skipped ones included */
-    double norm;             /* of the last step's gradients, before clipping; NaN if it was not asked for */
+    uint64_t n_updated;      /* parameters that the last step updated: those that had a gradient */
+    double norm;             /* of the last step's gradients, unscaled, before clipping; NaN if it was not asked for */
     uint64_t state_bytes;    /* of this rank: slots and masters */
 } zro_step_info;
 /* clang-format off */
-#define ZRO_STEP_INFO_INIT { sizeof(zro_step_info), 1, 0, 0, 0, 0, 0, 0 }
+#define ZRO_STEP_INFO_INIT { sizeof(zro_step_info), 1, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 ZRO_API void zro_step_info_init(zro_step_info *info);
 ZRO_MUST zro_status zro_optim_info(const zro_optim *optim, zro_step_info *info);
@@ -820,9 +833,11 @@ ZRO_MUST zro_status zro_group_stats(const zro_group *group, zro_stats *stats);
 
 /* A rule is constant tables and one or two loops; groups, state, threads, element types, masters and clipping are the library's.
  *
- * In a step, for each group, `begin` may change its values; for each of its parameters with a gradient `prepare` turns values and
- * the parameter's single numbers into the scalars of the loop (it is called once for all parameters in a row for which it would
- * compute the same); then the loop is called for pieces of the parameter, of any length, in any order, from several threads. */
+ * In a step, `begin` may change the values of each group; then `prepare` turns the values and the single numbers of a parameter that
+ * has a gradient into the scalars of the loop (it is called once for all parameters in a row for which it would compute the same);
+ * then the loop is called for pieces of the parameter, of any length, in any order, from as many threads as the settings say.  The
+ * other functions run on the thread that called zro.  All of them compute in the default floating-point mode, and none may call
+ * zro but for zro_error_set. */
 typedef enum zro_hyper_kind { ZRO_REAL = 0, ZRO_FLAG = 1 /* 0 or 1, a zro_switch in the struct */ } zro_hyper_kind;
 
 enum { ZRO_OPEN_LOW = 1, ZRO_OPEN_HIGH = 2 }; /* the bound itself is not allowed */
@@ -858,9 +873,9 @@ typedef struct zro_rule_step {
     const double *values; /* the group's */
     double *numbers;      /* by slot: the parameter's single numbers, old on entry and new on return */
     uint32_t fresh;       /* bits by slot: begins in this step */
-    uint32_t reserved;
-    void *user;      /* handed to step */
-    double *scalars; /* out: ZRO_MAX_SCALARS of them, zeroed on entry */
+    zro_dtype dtype;      /* of the loop: F32 or F64 */
+    void *user;           /* handed to step */
+    double *scalars;      /* out: ZRO_MAX_SCALARS of them, zeroed on entry */
 } zro_rule_step;
 
 /* What a loop works on: `count` elements in its type.  data and slots are read and written. */
@@ -882,8 +897,8 @@ struct zro_rule {
     size_t n_hypers;
     const zro_slot_spec *slots;
     size_t n_slots;
-    size_t config_bytes;                                     /* of the struct, which begins with its size; 0: there is none */
-    zro_switch whole;                                        /* the loop needs whole parameters */
+    size_t config_bytes; /* of the struct, which begins with its size and the rule's name; 0: there is none */
+    zro_switch whole;    /* the loop needs whole parameters */
     zro_status (*check)(const double *values);               /* NULL, or what bounds cannot say: zro_error_set(INVALID, ...) */
     void (*begin)(double *values, size_t group, void *user); /* or NULL */
     void (*prepare)(zro_rule_step *step);                    /* or NULL */

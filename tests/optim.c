@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/point.h"
 #include "bed.h"
@@ -181,7 +183,7 @@ static void refuses_configs(zt_rank *t)
     CHECK(value(opt, 0, "weight_decay") == 0.25 && value(opt, 0, "amsgrad") == 1 && value(opt, 0, "beta2") == 0.999);
     zro_optim_destroy(opt);
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &sgd, NULL, &opt), ZRO_ERR_INVALID);
-    CHECK_TEXT("another rule's");
+    CHECK_TEXT("rule sgd");
     sgd.nesterov = ZRO_ON;
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), &sgd, NULL, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("nesterov");
@@ -225,6 +227,164 @@ static void refuses_missing_gradient(zt_rank *t)
     CHECK_OK(zro_optim_step(opt, NULL));
     CHECK(number(opt, 0, "step") == 1 && !slot(opt, 1, "step").present);
     zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
+/* What two parameters have in common would be updated twice, also if one comes later; neighbours have nothing in common. */
+static void refuses_shared_memory(zt_rank *t)
+{
+    zro_param_group group;
+    zro_optim *opt;
+    bed b;
+
+    (void)t;
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    group = group_of(&b);
+    b.params[0].name = "head";
+    b.params[0].data = (float *)b.params[1].data + two[1] - 1;
+    CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);
+    CHECK_TEXT("parameters 1 and head share memory");
+    group.n = 1;
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_adam(), NULL, NULL, &opt));
+    group.params = &b.params[1];
+    CHECK_STATUS(zro_optim_add_param_group(opt, &group), ZRO_ERR_INVALID);
+    CHECK(zro_optim_params(opt) == 1);
+    b.params[1].shape[0]--;
+    CHECK_OK(zro_optim_add_param_group(opt, &group));
+    zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
+/* Names are copied: a text may need one that the program has freed. */
+static void copies_names(zt_rank *t)
+{
+    char name[] = "wte";
+    zro_optim *opt;
+    bed b;
+
+    (void)t;
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    b.params[1].name = name;
+    opt = bed_optim(&b, "adam", NULL);
+    memset(name, 'x', 3);
+    b.params[1].name = NULL;
+    b.params[1].grad = NULL;
+    CHECK_STATUS(zro_optim_step(opt, NULL), ZRO_ERR_INVALID);
+    CHECK_TEXT("parameter wte");
+    zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
+/* More parameters than a word has bits, every third without a gradient. */
+static void many_absent(zt_rank *t)
+{
+    enum { MANY = 200 };
+    float data[MANY], grad[MANY];
+    zro_param params[MANY];
+    zro_param_group group = { params, NULL, MANY, NULL, NULL, 0, { 0 } };
+    zro_step_info info = ZRO_STEP_INFO_INIT;
+    zro_optim *opt;
+
+    (void)t;
+    for (int i = 0; i < MANY; i++) {
+        zro_param_init(&params[i]);
+        params[i].n_dims = 0;
+        params[i].data = &data[i];
+        zro_param_set_grad(&params[i], &grad[i]);
+        data[i] = 0;
+        grad[i] = 1;
+    }
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, NULL, &opt));
+    CHECK_OK(zro_optim_set_value(opt, 0, "lr", 1));
+    CHECK_OK(zro_optim_step(opt, NULL));
+    for (int i = 0; i < MANY; i += 3)
+        params[i].grad_present = 0;
+    CHECK_OK(zro_optim_step(opt, NULL));
+    for (int i = 0; i < MANY; i++)
+        CHECK(data[i] == (i % 3 == 0 ? -1 : -2));
+    CHECK_OK(zro_optim_info(opt, &info));
+    CHECK(info.n_updated == MANY - (MANY + 2) / 3 && info.n_steps == 2);
+    zro_optim_destroy(opt);
+}
+
+/* Thousands of parameters, each of which has its first gradient in another step than its neighbours: every one is as if it were
+ * alone. */
+static void many_counts(zt_rank *t)
+{
+    enum { MANY = 5000, CLASSES = 100 };
+    zro_param *params = calloc(MANY + CLASSES, sizeof *params), *alone = params + MANY;
+    float *data = calloc(MANY + CLASSES, sizeof *data), *grad = calloc(MANY + CLASSES, sizeof *grad);
+    zro_param_group group = { params, NULL, MANY, NULL, NULL, 0, { 0 } };
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_optim *all, *one[CLASSES];
+
+    (void)t;
+    CHECK(params != NULL && data != NULL && grad != NULL);
+    for (int i = 0; i < MANY + CLASSES; i++) {
+        zro_param_init(&params[i]);
+        params[i].n_dims = 0;
+        params[i].data = &data[i];
+        params[i].grad = &grad[i];
+    }
+    config.settings.threads = 2;
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_adam(), NULL, &config, &all));
+    group.n = 1;
+    for (int c = 0; c < CLASSES; c++) {
+        group.params = &alone[c];
+        CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_adam(), NULL, NULL, &one[c]));
+    }
+    for (int s = 0; s < CLASSES; s++) {
+        for (int i = 0; i < MANY + CLASSES; i++) {
+            grad[i] = (float)(1 + (s * 7 + i % CLASSES) % 13) - 6;
+            params[i].grad_present = i % CLASSES <= s;
+        }
+        CHECK_OK(zro_optim_step(all, NULL));
+        for (int c = 0; c < CLASSES; c++)
+            CHECK_OK(zro_optim_step(one[c], NULL));
+    }
+    for (int i = 0; i < MANY; i++)
+        CHECK(data[i] == data[MANY + i % CLASSES] && number(all, (size_t)i, "step") == CLASSES - i % CLASSES);
+    zro_optim_destroy(all);
+    for (int c = 0; c < CLASSES; c++)
+        zro_optim_destroy(one[c]);
+    free(params);
+    free(data);
+    free(grad);
+}
+
+static void count_idle(void *user, zro_log_level level, const char *text)
+{
+    *(int *)user += level == ZRO_LOG_WARN && strstr(text, "updated nothing") != NULL;
+}
+
+/* Threads do not survive a fork: a child is told so, and one without threads may step. */
+static void forked_child(zt_rank *t)
+{
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    int idle = 0, status;
+    zro_optim *alone, *pool;
+    pid_t child;
+    bed b;
+
+    (void)t;
+    config.settings.log = count_idle;
+    config.settings.log_user = &idle;
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    alone = bed_optim(&b, "sgd", &config);
+    config.settings.threads = 2;
+    pool = bed_optim(&b, "sgd", &config);
+    child = fork();
+    if (child == 0)
+        _exit(zro_optim_step(alone, NULL) != ZRO_OK || zro_optim_step(pool, NULL) != ZRO_ERR_STATE
+              || zro_optim_zero_grad(pool, ZRO_ZERO_CLEAR) != ZRO_ERR_STATE);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK_OK(zro_optim_step(pool, NULL));
+    CHECK_OK(zro_optim_zero_grad(pool, ZRO_ZERO_LEAVE));
+    for (int i = 0; i < 3; i++) /* said once */
+        CHECK_OK(zro_optim_step(pool, NULL));
+    CHECK(idle == 1);
+    zro_optim_destroy(alone);
+    zro_optim_destroy(pool);
     bed_free(&b);
 }
 
@@ -405,7 +565,7 @@ static void state_is_memory(zt_rank *t)
     zro_param_group more;
     zro_slot s, avg, sum;
     bed b, c;
-    zro_optim *opt, *sgd, *adagrad;
+    zro_optim *opt, *sgd, *adagrad, *asgd;
 
     bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
     bed_init(&c, ZRO_F32, ZRO_F32, one, 1);
@@ -443,9 +603,13 @@ static void state_is_memory(zt_rank *t)
     adagrad = bed_optim(&b, "adagrad initial_accumulator_value=0.25", NULL);
     sum = slot(adagrad, 1, "sum");
     CHECK(sum.present && ((float *)sum.data)[two[1] - 1] == 0.25f && number(adagrad, 1, "step") == 0);
+    asgd = bed_optim(&b, "asgd lr=0.1", NULL); /* a single number is rounded to the type of the arrays */
+    CHECK_OK(zro_optim_step(asgd, NULL));
+    CHECK(number(asgd, 1, "eta") == (double)(float)number(asgd, 1, "eta") && number(asgd, 1, "eta") < 0.1);
     zro_optim_destroy(opt);
     zro_optim_destroy(sgd);
     zro_optim_destroy(adagrad);
+    zro_optim_destroy(asgd);
     bed_free(&b);
     bed_free(&c);
 }
@@ -468,6 +632,7 @@ static void zero_grad(zt_rank *t)
         CHECK(bed_get(b.params[1].grad, ZRO_F32, i) == 0);
     CHECK(b.params[1].grad_present == 1 && b.params[0].grad_present == 0);
     bed_gradients(&b, &t->random, 1, 0);
+    b.params[1].grad_present = 0; /* what is absent is filled, too: the next backward adds to it */
     CHECK_OK(zro_optim_zero_grad(opt, ZRO_ZERO_CLEAR));
     for (size_t i = 0; i < two[1]; i++)
         CHECK(bed_get(b.params[1].grad, ZRO_F32, i) == 0);
@@ -515,6 +680,7 @@ static void closures(zt_rank *t)
 
 typedef struct lion_config {
     size_t struct_size;
+    const char *rule;
     double lr, beta;
 } lion_config;
 
@@ -550,6 +716,12 @@ static void lion_f32(const zro_rule_tile *t)
     }
 }
 
+static void plus_f32(const zro_rule_tile *t)
+{
+    for (size_t i = 0; t->slots[0] != NULL && i < t->count; i++)
+        ((float *)t->slots[0])[i] += 1;
+}
+
 static zro_rule lion(void)
 {
     zro_rule rule = { sizeof(zro_rule), "lion", NULL,       lion_values,  3,        lion_slots, 1, sizeof(lion_config),
@@ -560,7 +732,7 @@ static zro_rule lion(void)
 
 static void own_rule(zt_rank *t)
 {
-    lion_config config = { sizeof config, 0.25, 0 };
+    lion_config config = { sizeof config, "lion", 0.25, 0 };
     double user = 3;
     zro_rule rule = lion();
     zro_param_group group;
@@ -590,6 +762,50 @@ static void own_rule(zt_rank *t)
     bed_free(&d);
 }
 
+/* Doubles "lr" of every group, and switches the state of the last on. */
+static void doubling_begin(double *values, size_t group, void *user)
+{
+    values[LION_LR] *= 2;
+    values[LION_SEEN] = group == 1 && user != NULL ? *(double *)user : 0;
+}
+
+/* What a rule changes is taken for all groups or for none, and not in a step that is skipped. */
+static void rule_changes_values(zt_rank *t)
+{
+    static const size_t first[] = { 0 }, second[] = { 1 };
+    zro_slot_spec slots[] = { { "avg", ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, "seen" } };
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_rule rule = lion();
+    zro_param_group groups[2];
+    double user = 1e10;
+    zro_optim *opt;
+    bed b;
+
+    (void)t;
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    groups[0] = groups[1] = group_of(&b);
+    groups[0].n = groups[1].n = 1;
+    groups[0].index = first;
+    groups[1].index = second;
+    rule.begin = doubling_begin;
+    rule.slots = slots;
+    rule.f32 = plus_f32;
+    config.skip_non_finite = ZRO_ON;
+    CHECK_OK(zro_optim_create(NULL, groups, 2, &rule, NULL, &config, &opt));
+    CHECK_STATUS(zro_optim_step(opt, &user), ZRO_ERR_INVALID);
+    CHECK(value(opt, 0, "lr") == 0.5 && value(opt, 1, "lr") == 0.5);
+    bed_set(b.params[0].grad, ZRO_F32, 0, NAN);
+    user = 1;
+    CHECK_OK(zro_optim_step(opt, &user));
+    CHECK(value(opt, 0, "lr") == 0.5 && !slot(opt, 1, "avg").present);
+    bed_set(b.params[0].grad, ZRO_F32, 0, 0);
+    CHECK_OK(zro_optim_step(opt, &user));
+    CHECK(value(opt, 1, "lr") == 1 && slot(opt, 1, "avg").present && !slot(opt, 0, "avg").present);
+    CHECK(bed_get(slot(opt, 1, "avg").data, ZRO_F32, 69) == 1);
+    zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
 /* Divides by the largest gradient of the parameter: it must see all of it at once. */
 static void whole_f32(const zro_rule_tile *t)
 {
@@ -604,7 +820,7 @@ static void whole_f32(const zro_rule_tile *t)
 
 static void whole_rule(zt_rank *t)
 {
-    static const size_t large[] = { 5000, 3 };
+    static const size_t large[] = { 3, 5000 };
     zro_rule rule = lion();
     zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
     zro_param_group group;
@@ -616,21 +832,21 @@ static void whole_rule(zt_rank *t)
     config.settings.threads = 3;
     bed_init(&b, ZRO_F32, ZRO_F32, large, 2);
     bed_init(&h, ZRO_BF16, ZRO_F32, large, 2);
-    for (size_t i = 0; i < large[0]; i++) {
-        bed_set(b.params[0].grad, ZRO_F32, i, (double)i);
-        bed_set(h.params[0].grad, ZRO_F32, i, (double)i);
+    for (size_t i = 0; i < large[1]; i++) {
+        bed_set(b.params[1].grad, ZRO_F32, i, (double)i);
+        bed_set(h.params[1].grad, ZRO_F32, i, (double)i);
     }
-    b.params[1].grad_present = h.params[1].grad_present = 0;
+    b.params[0].grad_present = h.params[0].grad_present = 0;
     group = group_of(&b);
     CHECK_OK(zro_optim_create(NULL, &group, 1, &rule, NULL, &config, &opt));
     CHECK_OK(zro_optim_step(opt, NULL));
-    CHECK(bed_get(b.params[0].data, ZRO_F32, 4999) == -1 && bed_get(b.params[0].data, ZRO_F32, 10) == (double)(-10.f / 4999));
+    CHECK(bed_get(b.params[1].data, ZRO_F32, 4999) == -1 && bed_get(b.params[1].data, ZRO_F32, 10) == (double)(-10.f / 4999));
     zro_optim_destroy(opt);
     config.clip_value = 100;
     group = group_of(&h);
     CHECK_OK(zro_optim_create(NULL, &group, 1, &rule, NULL, &config, &opt));
     CHECK_OK(zro_optim_step(opt, NULL));
-    CHECK(bed_get(h.params[0].data, ZRO_BF16, 4999) == -1 && bed_get(h.params[0].data, ZRO_BF16, 50) == -0.5);
+    CHECK(bed_get(h.params[1].data, ZRO_BF16, 4999) == -1 && bed_get(h.params[1].data, ZRO_BF16, 50) == -0.5);
     zro_optim_destroy(opt);
     bed_free(&b);
     bed_free(&h);
@@ -780,6 +996,11 @@ const zt_case cases_optim[] = {
     { "optim_refuses_values", refuses_values, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_refuses_configs", refuses_configs, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_refuses_missing_gradient", refuses_missing_gradient, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_refuses_shared_memory", refuses_shared_memory, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_copies_names", copies_names, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_many_absent", many_absent, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_many_counts", many_counts, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_forked_child", forked_child, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S14_groups_apart", groups_apart, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_values_as_array", values_as_array, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S54_repointed", repointed, 0, ZT_BOTH, 0, 0, 0, 0 },
@@ -788,6 +1009,7 @@ const zt_case cases_optim[] = {
     { "S06_zero_grad", zero_grad, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_closures", closures, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S03_own_rule", own_rule, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_rule_changes_values", rule_changes_values, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_whole_rule", whole_rule, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_refuses_rules", refuses_rules, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_allocations_fail", allocations_fail, 0, ZT_BOTH, 0, 0, 0, 0 },

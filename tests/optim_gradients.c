@@ -125,6 +125,13 @@ static void skips_without_scale(zt_rank *t)
     CHECK(info_of(opt).skipped && info_of(opt).scale == 1);
     zro_optim_destroy(opt);
     bed_free(&b);
+    bed_init(&b, ZRO_F32, ZRO_F64, sizes, N);
+    bed_gradients(&b, &t->random, 1e200, 0); /* too large for the parameter's type */
+    opt = bed_optim(&b, "sgd lr=1", &config);
+    CHECK_OK(zro_optim_step(opt, NULL));
+    CHECK(info_of(opt).skipped && info_of(opt).n_updated == 0);
+    zro_optim_destroy(opt);
+    bed_free(&b);
 }
 
 /* ---- clipping ---- */
@@ -242,6 +249,14 @@ static void clips_non_finite(zt_rank *t)
     bed_set(b.params[0].grad, ZRO_F32, 0, NAN);
     CHECK_OK(zro_clip_grad_norm(opt, 1, INFINITY, &norm));
     CHECK(isnan(norm) && isnan(bed_get(b.params[1].grad, ZRO_F32, 5)));
+    bed_gradients(&b, &t->random, 1, 0);
+    bed_set(b.params[0].grad, ZRO_F32, 0, INFINITY);
+    CHECK_OK(zro_clip_grad_norm(opt, INFINITY, 2, &norm));
+    CHECK(isinf(norm) && isnan(bed_get(b.params[1].grad, ZRO_F32, 5)));
+    b.params[0].grad_present = b.params[1].grad_present = 0; /* what is absent now does not count any more */
+    bed_gradients(&b, &t->random, 1, 0);
+    CHECK_OK(zro_clip_grad_norm(opt, 100, 2, &norm));
+    CHECK(fabs(norm - plain_norm(&b, 2)) <= 1e-12 * norm);
     zro_optim_destroy(opt);
     bed_free(&b);
 }
@@ -298,6 +313,28 @@ static void masters(zt_rank *t)
     bed_free(&narrow);
     bed_free(&wide);
     bed_free(&alone);
+}
+
+/* Masters take memory for the parameters that have one, and nothing else does. */
+static void masters_bytes(zt_rank *t)
+{
+    static const size_t large = 100000, small = 8;
+    zro_param params[2];
+    zro_param_group group = { params, NULL, 2, NULL, NULL, 0, { 0 } };
+    zro_optim *opt;
+    bed a, b;
+
+    (void)t;
+    bed_init(&a, ZRO_F32, ZRO_F32, &large, 1);
+    bed_init(&b, ZRO_BF16, ZRO_BF16, &small, 1);
+    params[0] = a.params[0];
+    params[1] = b.params[0];
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, NULL, &opt));
+    CHECK_OK(zro_optim_step(opt, NULL));
+    CHECK(info_of(opt).state_bytes < 256);
+    zro_optim_destroy(opt);
+    bed_free(&a);
+    bed_free(&b);
 }
 
 /* Updates of a tenth of what bf16 can tell apart add up on average; the same seed gives the same bits, another one others. */
@@ -377,6 +414,7 @@ const zt_case cases_optim_gradients[] = {
     { "optim_clips_by_value", clips_by_value, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_clips_non_finite", clips_non_finite, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S68_masters", masters, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_masters_bytes", masters_bytes, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_stochastic", stochastic, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_hash", hash_tells_apart, 0, ZT_BOTH, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },

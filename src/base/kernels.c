@@ -1,9 +1,5 @@
-/* Kernels: see kernels.h.  This file is compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512 and the
- * compiler's flags for it, and defines the table zro__kernels_<isa>.
- *
- * Plain C that the compiler vectorises: the instruction set decides how many elements an instruction takes, never what is
- * computed.  -ffp-contract=off keeps products and sums apart; -fno-trapping-math allows selects instead of branches.  The
- * only intrinsics are stores, because C cannot say "around the caches".
+/* Kernels: see kernels.h.  This file is compiled once per instruction set (base/isa.h) and defines the table zro__kernels_<isa>.
+ * The only intrinsics are stores, because C cannot say "around the caches".
  *
  * A reduction goes through tiles of 64 elements: the sum of the sources into a tile that stays in the first-level cache, from
  * there to every destination.  Larger tiles are slower: their phases no longer overlap in the processor.  Sums of f32 and f64
@@ -11,7 +7,6 @@
 #include "base/kernels.h"
 
 #include <assert.h>
-#include <float.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -19,35 +14,22 @@
 
 #include "base/cpu.h"
 #include "base/dtype.h"
+#include "base/isa.h"
 
-#if defined(__FAST_MATH__)
-#error "the order and the rounding of additions are part of the interface: do not build with -ffast-math or -Ofast"
-#endif
-#if FLT_EVAL_METHOD != 0
-#error "f32 must be computed in f32: build with SSE2 arithmetic"
-#endif
-
-#ifndef ZRO__ISA
-#define ZRO__ISA base
-#endif
-#define PASTE_(a, b) a##b
-#define PASTE(a, b) PASTE_(a, b)
 #define QUOTE_(a) #a
 #define QUOTE(a) QUOTE_(a)
 
-#define INLINE inline __attribute__((always_inline))
+#define INLINE ZRO__INLINE
 #define NOINLINE __attribute__((noinline))
 #define ALIGNED __attribute__((aligned(64)))
 
-/* Elements in memory: at any address, whatever the program declared them to be. */
-#define ELEMENT __attribute__((aligned(1), may_alias))
-typedef float f32 ELEMENT;
-typedef double f64 ELEMENT;
-typedef uint16_t h16 ELEMENT;
-typedef int8_t i8 ELEMENT;
-typedef uint8_t u8 ELEMENT;
-typedef int32_t i32 ELEMENT;
-typedef int64_t i64 ELEMENT;
+typedef zro__f32 f32;
+typedef zro__f64 f64;
+typedef zro__h16 h16;
+typedef int8_t i8 ZRO__ELEMENT;
+typedef uint8_t u8 ZRO__ELEMENT;
+typedef int32_t i32 ZRO__ELEMENT;
+typedef int64_t i64 ZRO__ELEMENT;
 
 static const double zeros[ZRO__TILE] ALIGNED; /* what an absent source has, in every type */
 
@@ -448,6 +430,6 @@ static double block_norm(const void *src, zro_dtype dtype, size_t count, double 
 
 enum { which_base = ZRO_KERNELS_BASE, which_avx2 = ZRO_KERNELS_AVX2, which_avx512 = ZRO_KERNELS_AVX512 };
 
-const zro__kernels PASTE(zro__kernels_, ZRO__ISA) = {
-    QUOTE(ZRO__ISA), (zro_kernels)PASTE(which_, ZRO__ISA), reduce, copy, fence, convert, block_norm,
+const zro__kernels ZRO__OF_ISA(zro__kernels_) = {
+    QUOTE(ZRO__ISA), (zro_kernels)ZRO__OF_ISA(which_), reduce, copy, fence, convert, block_norm,
 };

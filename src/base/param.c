@@ -3,20 +3,25 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/status.h"
 
 void zro_param_init(zro_param *param)
 {
     static const zro_param init = ZRO_PARAM_INIT;
 
-    *param = init;
+    if (param != NULL)
+        *param = init;
 }
 
 size_t zro_param_count(const zro_param *param)
 {
     size_t count = 1;
 
+    if (param == NULL)
+        return 0;
     if (param->n_dims > ZRO_MAX_DIMS)
         return SIZE_MAX;
     for (uint32_t i = 0; i < param->n_dims; i++)
@@ -30,14 +35,68 @@ size_t zro_param_count(const zro_param *param)
 
 void zro_param_set_grad(zro_param *param, void *grad)
 {
+    if (param == NULL)
+        return;
     param->grad = grad;
     __atomic_store_n(&param->grad_present, grad != NULL, __ATOMIC_RELEASE); /* pairs with the look at the start of a step */
 }
 
-const char *zro__param_name(const zro_param *param, size_t index, char *buffer)
+const char *zro__param_name(const char *name, size_t index, char *buffer)
 {
-    if (param->name != NULL)
-        return param->name;
+    if (name != NULL)
+        return name;
     snprintf(buffer, ZRO__NAME_BYTES, "%zu", index);
     return buffer;
+}
+
+zro_status zro__param_check(const zro_param *p, size_t index)
+{
+    char buffer[ZRO__NAME_BYTES];
+    const char *name = zro__param_name(p->name, index, buffer);
+    size_t count = zro_param_count(p);
+
+    if (p->layout != ZRO_LAYOUT_DENSE)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its layout is %s, must be dense", name,
+                         p->layout == ZRO_LAYOUT_SPARSE    ? "sparse"
+                         : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
+                                                           : "unknown");
+    if (p->n_dims > ZRO_MAX_DIMS)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible", name, (unsigned)p->n_dims,
+                         ZRO_MAX_DIMS);
+    if (count > SIZE_MAX / 16)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold", name);
+    if (p->data == NULL && count > 0)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", name);
+    return ZRO_OK;
+}
+
+/* By data, and what has none or the same by its own address. */
+static int by_address(const void *a, const void *b)
+{
+    const zro__numbered *p = a, *q = b;
+    uintptr_t x = (uintptr_t)p->param->data, y = (uintptr_t)q->param->data;
+
+    if (x == y) {
+        x = (uintptr_t)p->param;
+        y = (uintptr_t)q->param;
+    }
+    return x != y ? (x > y) - (x < y) : (p->index > q->index) - (p->index < q->index);
+}
+
+zro_status zro__params_check_apart(zro__numbered *list, size_t n)
+{
+    char first[ZRO__NAME_BYTES], second[ZRO__NAME_BYTES];
+
+    qsort(list, n, sizeof *list, by_address);
+    for (size_t i = 1; i < n; i++) {
+        const zro__numbered *a = &list[i - 1], *b = &list[i];
+
+        if (a->param == b->param)
+            return zro__fail(ZRO_ERR_INVALID, "parameter %s is there twice", zro__param_name(a->param->name, a->index, first));
+        if (b->bytes > 0 && (uintptr_t)b->param->data - (uintptr_t)a->param->data < a->bytes)
+            return zro__fail(ZRO_ERR_INVALID, "parameters %s and %s share memory",
+                             zro__param_name(a->param->name, a->index, first),
+                             zro__param_name(b->param->name, b->index, second));
+    }
+    return ZRO_OK;
 }

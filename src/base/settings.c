@@ -1,6 +1,8 @@
 /* The settings that groups and optimizers have in common: see settings.h. */
 #include "base/settings.h"
 
+#include <string.h>
+
 #include "base/kernels.h"
 #include "base/status.h"
 
@@ -17,5 +19,19 @@ zro_status zro__settings_check(const zro_settings *s)
         return zro__fail(ZRO_ERR_INVALID, "settings: fast = %d, must be on or off", (int)s->fast);
     if ((int)s->log_level < ZRO_LOG_OFF || (int)s->log_level > ZRO_LOG_DEBUG)
         return zro__fail(ZRO_ERR_INVALID, "settings: log_level = %d is none of off, warn, info, debug", (int)s->log_level);
+    return ZRO_OK;
+}
+
+zro_status zro__config_take(const char *type, const void *config, size_t least, void *out, size_t bytes)
+{
+    size_t size;
+
+    if (config == NULL)
+        return ZRO_OK;
+    memcpy(&size, config, sizeof size);
+    if (size < least || size > 4096)
+        return zro__fail(ZRO_ERR_INVALID, "%s: struct_size = %zu; begin with its initializer", type, size);
+    memcpy(out, config, size < bytes ? size : bytes);
+    memcpy(out, &bytes, sizeof bytes);
     return ZRO_OK;
 }

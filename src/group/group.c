@@ -26,22 +26,18 @@ void zro_group_config_init(zro_group_config *config)
 
 zro_status zro__config_read(const zro_group_config *config, zro_group_config *out)
 {
+    zro_status st;
+
     *out = defaults;
-    if (config == NULL)
-        return ZRO_OK;
-    if (config->struct_size < offsetof(zro_group_config, settings) + sizeof(zro_settings) || config->struct_size > 4096)
-        return zro__fail(ZRO_ERR_INVALID, "zro_group_config: struct_size = %zu; begin with ZRO_GROUP_CONFIG_INIT",
-                         config->struct_size);
-    memcpy(out, config, config->struct_size < sizeof *out ? config->struct_size : sizeof *out);
-    out->struct_size = sizeof *out;
+    st = zro__config_take("zro_group_config", config, offsetof(zro_group_config, settings) + sizeof(zro_settings), out,
+                          sizeof *out);
+    if (st != ZRO_OK)
+        return st;
     if (out->timeout_ms == 0)
         return zro__fail(ZRO_ERR_INVALID, "zro_group_config: timeout_ms = 0, must be positive");
-    if (out->link != NULL) {
-        zro_status st = zro__link_check(out->link);
-
-        if (st != ZRO_OK)
-            return st;
-    }
+    st = out->link != NULL ? zro__link_check(out->link) : ZRO_OK;
+    if (st != ZRO_OK)
+        return st;
     if (out->machine < ZRO_MACHINE_AUTO)
         return zro__fail(ZRO_ERR_INVALID, "zro_group_config: machine = %" PRId64 ", must not be negative", out->machine);
     return zro__settings_check(&out->settings);

@@ -1,4 +1,4 @@
-/* Drives a rule's loop: see drive.h.  Compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512.
+/* Drives a rule's loop: see drive.h.  Compiled once per instruction set (base/isa.h).
  *
  * On processors that gain by it, everything that the loop will touch is prefetched some hundred elements ahead, what is written for
  * writing; then the loop is called for 64 elements at a time.  On the others it is called for as many as there are, up to a piece
@@ -8,25 +8,16 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/isa.h"
 #include "optim/random.h"
 
-#if defined(__FAST_MATH__)
-#error "the order and the rounding of additions are part of the interface: do not build with -ffast-math or -Ofast"
-#endif
-
-#ifndef ZRO__ISA
-#define ZRO__ISA base
-#endif
-#define PASTE_(a, b) a##b
-#define PASTE(a, b) PASTE_(a, b)
-
-#define INLINE inline __attribute__((always_inline))
+#define INLINE ZRO__INLINE
 #define NOINLINE __attribute__((noinline))
 #define ALIGNED __attribute__((aligned(64)))
 
-typedef float f32 __attribute__((aligned(1), may_alias));
-typedef double f64 __attribute__((aligned(1), may_alias));
-typedef uint16_t h16 __attribute__((aligned(1), may_alias));
+typedef zro__f32 f32;
+typedef zro__f64 f64;
+typedef zro__h16 h16;
 
 static size_t least(size_t a, size_t b)
 {
@@ -226,5 +217,5 @@ static void drive(const zro__drive *d)
     }
 }
 
-extern const zro__drive_fn PASTE(zro__drive_, ZRO__ISA);
-const zro__drive_fn PASTE(zro__drive_, ZRO__ISA) = drive;
+extern const zro__drive_fn ZRO__OF_ISA(zro__drive_);
+const zro__drive_fn ZRO__OF_ISA(zro__drive_) = drive;

@@ -9,7 +9,17 @@ double zro__clip_factor(double max, double norm)
 {
     double factor = max / (norm + 1e-6);
 
-    return isinf(max) || factor > 1 ? 1 : factor;
+    return factor > 1 ? 1 : factor;
+}
+
+void zro__scaler_set(zro__scaler *s, double scale)
+{
+    s->scale = (float)scale;
+}
+
+double zro__scaler_inverse(const zro__scaler *s)
+{
+    return (double)(float)(1 / (double)s->scale);
 }
 
 void zro__scaler_update(zro__scaler *s, int found)

@@ -72,6 +72,8 @@ zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash)
     uint64_t sum = zro__mix64(n);
     char name[ZRO__NAME_BYTES];
 
+    if (hash == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "params_hash: hash is NULL");
     *hash = 0;
     if (params == NULL && n > 0)
         return zro__fail(ZRO_ERR_INVALID, "params is NULL");
@@ -79,9 +81,9 @@ zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash)
         size_t count = zro_param_count(&params[i]);
 
         if (!zro__dtype_is_known(params[i].dtype) || count == SIZE_MAX)
-            return zro__fail(ZRO_ERR_INVALID, "parameter %s has no type or size", zro__param_name(&params[i], i, name));
+            return zro__fail(ZRO_ERR_INVALID, "parameter %s has no type or size", zro__param_name(params[i].name, i, name));
         if (params[i].data == NULL && count > 0)
-            return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(&params[i], i, name));
+            return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(params[i].name, i, name));
         sum = hash_elements(sum, params[i].data, count, params[i].dtype);
     }
     *hash = sum;

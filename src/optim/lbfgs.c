@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/isa.h"
 #include "base/kernels.h"
 #include "base/memory.h"
 #include "base/param.h"
@@ -42,18 +43,15 @@ typedef struct loops {
     void (*add_scaled)(void *out, const void *a, double s, const void *b, size_t n);
 } loops;
 
-typedef float f32 __attribute__((aligned(1), may_alias));
-typedef double f64 __attribute__((aligned(1), may_alias));
-
 #define REAL float
-#define real f32
+#define real zro__f32
 #define NAME(x) x##_f32
 #include "optim/lbfgs_loops.h"
 #undef REAL
 #undef real
 #undef NAME
 #define REAL double
-#define real f64
+#define real zro__f64
 #define NAME(x) x##_f64
 #include "optim/lbfgs_loops.h"
 #undef REAL
@@ -415,14 +413,13 @@ void zro_lbfgs_config_init(zro_lbfgs_config *config)
 
 static zro_status read_config(const zro_lbfgs_config *config, zro_lbfgs_config *out)
 {
+    zro_status st;
+
     *out = defaults;
-    if (config == NULL)
-        return ZRO_OK;
-    if (config->struct_size < offsetof(zro_lbfgs_config, settings) + sizeof(zro_settings) || config->struct_size > 4096)
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: struct_size = %zu; begin with ZRO_LBFGS_CONFIG_INIT",
-                         config->struct_size);
-    memcpy(out, config, config->struct_size < sizeof *out ? config->struct_size : sizeof *out);
-    out->struct_size = sizeof *out;
+    st = zro__config_take("zro_lbfgs_config", config, offsetof(zro_lbfgs_config, settings) + sizeof(zro_settings), out,
+                          sizeof *out);
+    if (st != ZRO_OK)
+        return st;
     if (!(out->lr > 0 && out->lr <= DBL_MAX))
         return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: lr = %g, must be positive and finite", out->lr);
     if (out->max_iter == 0)
@@ -442,15 +439,11 @@ static zro_status read_config(const zro_lbfgs_config *config, zro_lbfgs_config *
 static zro_status check_param(const zro_param *p, size_t index, zro_dtype dtype)
 {
     char buffer[ZRO__NAME_BYTES];
-    const char *name = zro__param_name(p, index, buffer);
-    size_t count = zro_param_count(p);
+    const char *name = zro__param_name(p->name, index, buffer);
+    zro_status st = zro__param_check(p, index);
 
-    if (p->layout != ZRO_LAYOUT_DENSE)
-        return zro__fail(ZRO_ERR_INVALID, "lbfgs: parameter %s: layout = %d, must be dense", name, (int)p->layout);
-    if (count == SIZE_MAX)
-        return zro__fail(ZRO_ERR_INVALID, "lbfgs: parameter %s: its elements cannot be counted", name);
-    if (p->data == NULL && count > 0)
-        return zro__fail(ZRO_ERR_INVALID, "lbfgs: parameter %s: data is NULL", name);
+    if (st != ZRO_OK)
+        return st;
     if (p->dtype != ZRO_F32 && p->dtype != ZRO_F64)
         return zro__fail(ZRO_ERR_UNSUPPORTED, "lbfgs: parameter %s: dtype = %d, must be f32 or f64", name, (int)p->dtype);
     if (p->dtype != dtype)
@@ -462,36 +455,9 @@ static zro_status check_param(const zro_param *p, size_t index, zro_dtype dtype)
     return ZRO_OK;
 }
 
-static int by_address(const void *a, const void *b)
-{
-    uintptr_t x = (uintptr_t)(*(const zro_param *const *)a)->data, y = (uintptr_t)(*(const zro_param *const *)b)->data;
-
-    return (x > y) - (x < y);
-}
-
-/* What two parameters have in common would be moved twice. */
-static zro_status check_distinct(const zro_param *params, size_t n, const zro_param **sorted)
-{
-    size_t bytes = zro_dtype_bytes(params[0].dtype), some = 0;
-
-    for (size_t i = 0; i < n; i++)
-        if (zro_param_count(&params[i]) > 0)
-            sorted[some++] = &params[i];
-    qsort(sorted, some, sizeof *sorted, by_address);
-    for (size_t i = 1; i < some; i++) {
-        const zro_param *a = sorted[i - 1], *b = sorted[i];
-        char first[ZRO__NAME_BYTES], second[ZRO__NAME_BYTES];
-
-        if (((uintptr_t)b->data - (uintptr_t)a->data) / bytes < zro_param_count(a))
-            return zro__fail(ZRO_ERR_INVALID, "lbfgs: parameters %s and %s have the same data",
-                             zro__param_name(a, (size_t)(a - params), first), zro__param_name(b, (size_t)(b - params), second));
-    }
-    return ZRO_OK;
-}
-
 static zro_status check_params(const zro_param *params, size_t n)
 {
-    const zro_param **sorted;
+    zro__numbered *list;
     zro_status st;
 
     if (params == NULL || n == 0)
@@ -501,11 +467,13 @@ static zro_status check_params(const zro_param *params, size_t n)
         if (st != ZRO_OK)
             return st;
     }
-    sorted = zro__alloc_array(NULL, ZRO__KIND_HANDLE, n, sizeof *sorted);
-    if (sorted == NULL)
+    list = zro__alloc_array(NULL, ZRO__KIND_HANDLE, n, sizeof *list);
+    if (list == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: comparing %zu parameters", n);
-    st = check_distinct(params, n, sorted);
-    zro__free(sorted);
+    for (size_t i = 0; i < n; i++)
+        list[i] = (zro__numbered){ &params[i], i, zro_param_count(&params[i]) * zro_dtype_bytes(params[i].dtype) };
+    st = zro__params_check_apart(list, n);
+    zro__free(list);
     return st;
 }
 
@@ -517,7 +485,7 @@ static void measure(zro_lbfgs *l, size_t *names)
     *names = 0;
     for (size_t i = 0; i < l->n; i++) {
         l->arena.overflow |= !zro__size_add(l->count, zro_param_count(&l->params[i]), &l->count);
-        *names += strlen(zro__param_name(&l->params[i], i, buffer)) + 1;
+        *names += strlen(zro__param_name(l->params[i].name, i, buffer)) + 1;
     }
 }
 
@@ -529,7 +497,7 @@ static void set_parts(zro_lbfgs *l, char *names)
     for (size_t i = 0; i < l->n; i++) {
         l->parts[i] = (part){ first, zro_param_count(&l->params[i]), names };
         first += l->parts[i].count;
-        strcpy(names, zro__param_name(&l->params[i], i, buffer));
+        strcpy(names, zro__param_name(l->params[i].name, i, buffer));
         names += strlen(names) + 1;
     }
 }

@@ -5,12 +5,9 @@
  *   NAME(x)  the functions' names                 SQRT, ABS, LARGER  in that type; LARGER propagates NaN
  *
  * and expects from it each time a function NAME(loop). */
-#define INLINE inline __attribute__((always_inline))
+#define INLINE ZRO__INLINE
 
 #define LARGER(a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
-
-typedef float zro__f32 __attribute__((aligned(1), may_alias));
-typedef double zro__f64 __attribute__((aligned(1), may_alias));
 
 #define REAL float
 #define real zro__f32

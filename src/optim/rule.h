@@ -15,18 +15,10 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "base/isa.h"
 #include "zro.h"
 
-#if defined(__FAST_MATH__)
-#error "the order and the rounding of additions are part of the interface: do not build with -ffast-math or -Ofast"
-#endif
-
-#ifndef ZRO__ISA
-#define ZRO__ISA base
-#endif
-#define ZRO__PASTE_(a, b, c) a##b##_##c
-#define ZRO__PASTE(a, b, c) ZRO__PASTE_(a, b, c)
-#define ZRO__RULE(name) ZRO__PASTE(zro__rule_, name, ZRO__ISA)
+#define ZRO__RULE(name) ZRO__OF_ISA(zro__rule_##name##_)
 
 /* Rows of a rule's list of values: in [low, high], ( ) where a bound itself is not allowed; all values are finite. */
 #define ZRO__FIELD(config, field) offsetof(zro_##config##_config, field)

@@ -35,6 +35,7 @@ static void prepare(zro_rule_step *s)
     mu = v[BETA1] * (1 - 0.5 * pow(0.96, step * v[MOMENTUM_DECAY]));
     mu_next = v[BETA1] * (1 - 0.5 * pow(0.96, (step + 1) * v[MOMENTUM_DECAY]));
     product = s->numbers[MU_PRODUCT] * mu;
+    product = s->dtype == ZRO_F32 ? (double)(float)product : product; /* as PyTorch keeps it */
     s->numbers[MU_PRODUCT] = product;
     c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
     c[C_DECAY] = v[DECOUPLED] != 0 ? 0 : v[WEIGHT_DECAY];

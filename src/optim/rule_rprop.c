@@ -1,6 +1,7 @@
 /* Rprop: every element has a step of its own, which grows while the sign of the gradient stays and shrinks when it turns.  The
  * learning rate is the first step and is not looked at again. */
 #ifndef REAL
+#include "base/status.h"
 #include "optim/rule.h"
 
 enum { LR, ETA_MINUS, ETA_PLUS, STEP_MIN, STEP_MAX, MAXIMIZE };
@@ -28,7 +29,8 @@ static const zro_slot_spec slots[] = {
 static zro_status check(const double *values)
 {
     if (values[STEP_MIN] > values[STEP_MAX])
-        return zro_error_set(ZRO_ERR_INVALID, "step_min is larger than step_max");
+        return zro__fail(ZRO_ERR_INVALID, "rprop: step_min = %g is larger than step_max = %g", values[STEP_MIN],
+                         values[STEP_MAX]);
     return ZRO_OK;
 }
 

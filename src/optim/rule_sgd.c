@@ -1,5 +1,6 @@
 /* SGD: with momentum, dampening, Nesterov's momentum.  A parameter's first step copies the gradient into the buffer as it is. */
 #ifndef REAL
+#include "base/status.h"
 #include "optim/rule.h"
 
 enum { LR, MOMENTUM, DAMPENING, WEIGHT_DECAY, NESTEROV, MAXIMIZE };
@@ -20,7 +21,9 @@ static const zro_slot_spec slots[] = { [BUFFER] = ZRO__ARRAY("momentum_buffer", 
 static zro_status check(const double *values)
 {
     if (values[NESTEROV] != 0 && (values[MOMENTUM] <= 0 || values[DAMPENING] != 0))
-        return zro_error_set(ZRO_ERR_INVALID, "nesterov = 1 needs momentum > 0 and dampening = 0");
+        return zro__fail(ZRO_ERR_INVALID,
+                         "sgd: nesterov = 1 needs momentum > 0 and dampening = 0, not momentum = %g and dampening = %g",
+                         values[MOMENTUM], values[DAMPENING]);
     return ZRO_OK;
 }
 

@@ -36,8 +36,11 @@ enum { COUNT = sizeof rules / sizeof *rules };
 /* The struct as the initializer's constant has it: the table says where each value is. */
 static void config_init(const zro_rule *rule, void *config)
 {
+    if (config == NULL)
+        return;
     memset(config, 0, rule->config_bytes);
     memcpy(config, &rule->config_bytes, sizeof rule->config_bytes);
+    memcpy((char *)config + sizeof rule->config_bytes, &rule->name, sizeof rule->name);
     for (size_t i = 0; i < rule->n_hypers; i++) {
         const zro_hyper *h = &rule->hypers[i];
         zro_switch flag = h->init != 0 ? ZRO_ON : ZRO_OFF;

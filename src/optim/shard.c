@@ -15,14 +15,11 @@ static int has_16_bits(zro_dtype type)
     return type == ZRO_BF16 || type == ZRO_F16;
 }
 
-int zro__piece_has_master(const zro__shard *shard, const zro__piece *piece)
-{
-    return shard->rule != NULL && shard->masters == ZRO_ON && has_16_bits(piece->data_type);
-}
-
 void *zro__shard_slot(const zro__part_group *group, const zro__piece *piece, size_t slot)
 {
-    return group->slots[slot] != NULL ? (char *)group->slots[slot] + piece->offset : NULL;
+    size_t offset = slot == ZRO__MASTER ? piece->master : piece->offset;
+
+    return group->slots[slot] != NULL && offset != SIZE_MAX ? (char *)group->slots[slot] + offset : NULL;
 }
 
 static size_t blocks_of(size_t count)
@@ -32,10 +29,18 @@ static size_t blocks_of(size_t count)
 
 /* ---- groups ---- */
 
-/* Fills in the pieces and what follows from their sizes; 0 if a size does not fit. */
-static int lay_out(zro__shard *shard, zro__part_group *g, const zro__run_of *runs)
+/* Adds room for n elements at a border of a line of the caches; 0 if a size does not fit. */
+static int add_bytes(size_t *total, size_t n, zro_dtype type)
 {
     size_t bytes;
+
+    return zro__size_mul(n, zro_dtype_bytes(type), &bytes) && zro__size_round(bytes, 64, &bytes)
+           && zro__size_add(*total, bytes, total);
+}
+
+/* Fills in the pieces and what follows from their sizes; 0 if a size does not fit. */
+static int lay_out(const zro__shard *shard, zro__part_group *g, const zro__run_of *runs)
+{
 
     g->blocks[0] = shard->n_blocks;
     for (size_t i = 0; i < g->n; i++) {
@@ -45,15 +50,19 @@ static int lay_out(zro__shard *shard, zro__part_group *g, const zro__run_of *run
         p->index = runs[i].index;
         p->first = runs[i].first;
         p->count = runs[i].count;
+        p->name = runs[i].name;
         p->offset = g->bytes;
+        p->master = SIZE_MAX;
         p->data_type = p->param->dtype;
         p->grad_type = p->param->grad_dtype == ZRO_SAME ? p->data_type : p->param->grad_dtype;
         p->type = p->data_type == ZRO_F64 ? ZRO_F64 : ZRO_F32;
         g->blocks[i + 1] = g->blocks[i] + blocks_of(p->count);
-        if (zro__piece_has_master(shard, p))
-            g->has_master = ZRO_ON;
-        if (!zro__size_mul(p->count, zro_dtype_bytes(p->type), &bytes) || !zro__size_round(bytes, 64, &bytes)
-            || !zro__size_add(g->bytes, bytes, &g->bytes))
+        if (!add_bytes(&g->bytes, p->count, p->type))
+            return 0;
+        if (shard->rule == NULL || shard->masters != ZRO_ON || !has_16_bits(p->data_type))
+            continue;
+        p->master = g->master_bytes;
+        if (!add_bytes(&g->master_bytes, p->count, ZRO_F32))
             return 0;
     }
     return 1;
@@ -96,6 +105,11 @@ static void free_group(zro__part_group *g)
     zro__free(g);
 }
 
+static size_t bytes_of(const zro__part_group *g, size_t slot)
+{
+    return slot == ZRO__MASTER ? g->master_bytes : g->bytes;
+}
+
 static zro_status ensure(const zro__shard *shard, zro__part_group *g, const double *values)
 {
     uint32_t needed = 0;
@@ -105,14 +119,14 @@ static zro_status ensure(const zro__shard *shard, zro__part_group *g, const doub
     for (size_t s = 0; s < shard->rule->n_slots; s++)
         if (shard->rule->slots[s].kind == ZRO_SLOT_ARRAY)
             needed |= zro__values_slots(shard->rule, values) & (uint32_t)1 << s;
-    if (g->has_master == ZRO_ON)
+    if (g->master_bytes > 0)
         needed |= (uint32_t)1 << ZRO__MASTER;
     for (size_t s = 0; s <= ZRO__MASTER; s++) {
         if ((needed >> s & 1) == 0 || g->slots[s] != NULL)
             continue;
-        g->slots[s] = zro__alloc(shard->account, ZRO__KIND_STATE, g->bytes);
+        g->slots[s] = zro__alloc(shard->account, ZRO__KIND_STATE, bytes_of(g, s));
         if (g->slots[s] == NULL)
-            return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state (%s)", g->bytes,
+            return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state (%s)", bytes_of(g, s),
                              s == ZRO__MASTER ? "master" : shard->rule->slots[s].name);
     }
     return ZRO_OK;
@@ -141,26 +155,27 @@ static zro_status take_tables(const zro__shard *shard, zro__part_group *g)
     return ZRO_OK;
 }
 
-/* Room for one more in the list; the old list stays until then. */
+/* Room for one more in the list. */
 static zro_status append(zro__shard *shard, zro__part_group *g)
 {
-    zro__part_group **more = zro__alloc_array(shard->account, ZRO__KIND_HANDLE, shard->n_groups + 1, sizeof(zro__part_group *));
+    if (shard->n_groups == shard->room) {
+        size_t room = 2 * shard->room + 4;
+        zro__part_group **more = zro__alloc_array(shard->account, ZRO__KIND_HANDLE, room, sizeof(zro__part_group *));
 
-    if (more == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameter groups", shard->n_groups + 1);
-    if (shard->n_groups > 0)
-        memcpy(more, shard->groups, shard->n_groups * sizeof(zro__part_group *));
-    more[shard->n_groups] = g;
-    zro__free(shard->groups);
-    shard->groups = more;
-    shard->n_groups++;
+        if (more == NULL)
+            return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameter groups", room);
+        if (shard->n_groups > 0)
+            memcpy(more, shard->groups, shard->n_groups * sizeof(zro__part_group *));
+        zro__free(shard->groups);
+        shard->groups = more;
+        shard->room = room;
+    }
+    shard->groups[shard->n_groups++] = g;
     shard->n_blocks = g->blocks[g->n];
-    for (size_t i = 0; i < g->n; i++)
-        shard->largest = g->pieces[i].count > shard->largest ? g->pieces[i].count : shard->largest;
     return ZRO_OK;
 }
 
-zro_status zro__shard_add(zro__shard *shard, const double *values, const zro__run_of *runs, size_t n)
+zro_status zro__shard_add(zro__shard *shard, const double *values, size_t first_index, const zro__run_of *runs, size_t n)
 {
     zro__part_group *g = zro__alloc(shard->account, ZRO__KIND_HANDLE, sizeof *g);
     zro_status st;
@@ -168,6 +183,7 @@ zro_status zro__shard_add(zro__shard *shard, const double *values, const zro__ru
     if (g == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a parameter group");
     g->n = n;
+    g->first_index = first_index;
     g->first_lr = NAN;
     st = take_tables(shard, g);
     if (st != ZRO_OK)
@@ -204,25 +220,37 @@ void zro__shard_free(zro__shard *shard)
     memset(shard, 0, sizeof *shard);
 }
 
+/* The last group that does not begin behind the parameter; groups without pieces begin where the next one does. */
+static size_t find_group(const zro__shard *shard, size_t index)
+{
+    size_t low = 0, high = shard->n_groups;
+
+    while (high - low > 1) {
+        size_t mid = low + (high - low) / 2;
+
+        if (shard->groups[mid]->first_index <= index)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
 zro__piece *zro__shard_find(const zro__shard *shard, size_t index, zro__part_group **group)
 {
-    for (size_t k = 0; k < shard->n_groups; k++) {
-        zro__part_group *g = shard->groups[k];
-        size_t low = 0, high = g->n;
+    zro__part_group *g = shard->n_groups > 0 ? shard->groups[find_group(shard, index)] : NULL;
+    size_t low = 0, high = g != NULL ? g->n : 0;
 
-        while (low < high) { /* the first piece of this parameter or of a later one */
-            size_t mid = low + (high - low) / 2;
+    while (low < high) { /* the first piece of this parameter or of a later one */
+        size_t mid = low + (high - low) / 2;
 
-            if (g->pieces[mid].index < index)
-                low = mid + 1;
-            else
-                high = mid;
-        }
-        *group = g;
-        if (low < g->n && g->pieces[low].index == index)
-            return &g->pieces[low];
+        if (g->pieces[mid].index < index)
+            low = mid + 1;
+        else
+            high = mid;
     }
-    return NULL;
+    *group = g;
+    return g != NULL && low < g->n && g->pieces[low].index == index ? &g->pieces[low] : NULL;
 }
 
 uint64_t zro__shard_bytes(const zro__shard *shard)
@@ -233,7 +261,7 @@ uint64_t zro__shard_bytes(const zro__shard *shard)
         const zro__part_group *g = shard->groups[i];
 
         for (size_t s = 0; s <= ZRO__MASTER; s++)
-            bytes += g->slots[s] != NULL ? g->bytes : 0;
+            bytes += g->slots[s] != NULL ? bytes_of(g, s) : 0;
         bytes += shard->rule != NULL ? g->n * shard->rule->n_slots * sizeof *g->numbers : 0;
     }
     return bytes;
@@ -251,6 +279,7 @@ zro_status zro__shard_look(zro__shard *shard)
 {
     char name[ZRO__NAME_BYTES];
 
+    shard->n_active = 0;
     for (size_t k = 0; k < shard->n_groups; k++) {
         zro__part_group *g = shard->groups[k];
 
@@ -264,8 +293,9 @@ zro_status zro__shard_look(zro__shard *shard)
                 continue;
             if (p->count > 0 && (p->param->grad == NULL || p->param->data == NULL))
                 return zro__fail(ZRO_ERR_INVALID, "parameter %s has a gradient, but its %s is NULL",
-                                 zro__param_name(p->param, p->index, name), p->param->grad == NULL ? "grad" : "data");
+                                 zro__param_name(p->name, p->index, name), p->param->grad == NULL ? "grad" : "data");
             g->active[i / 64] |= bit;
+            shard->n_active++;
         }
     }
     return ZRO_OK;
@@ -300,7 +330,7 @@ void zro__shard_walk(const zro__shard *shard, size_t first, size_t last, zro__wa
             size_t from = first > g->blocks[i] ? (first - g->blocks[i]) * ZRO__BLOCK : 0;
             size_t to = last < g->blocks[i + 1] ? (last - g->blocks[i]) * ZRO__BLOCK : p->count;
 
-            if ((g->active[i / 64] >> i % 64 & 1) != 0)
+            if (zro__piece_is_active(g, i))
                 fn(ctx, g, p, from, to, g->blocks[i] + from / ZRO__BLOCK);
         }
         if (g->blocks[g->n] >= last)

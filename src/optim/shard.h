@@ -2,7 +2,7 @@
  *
  * It has the parameter groups of the optimizer, each with its values and with pieces: runs of elements of one parameter, in the
  * order of parameters.  A slot is one array for all pieces of a group, taken when the group's values first need it, and then there
- * until the end: nothing is allocated in a step, and addresses stay.  Single numbers ("step") are doubles beside the pieces.
+ * until the end: a step allocates nothing (unless the rule itself makes a value need more), and addresses stay.  Single numbers ("step") are doubles beside the pieces.
  *
  * Blocks of 1024 elements, counted piece by piece, are what work is divided by; a piece has at least one. */
 #ifndef ZRO_OPTIM_SHARD_H
@@ -18,21 +18,24 @@ typedef struct zro__piece {
     size_t index;        /* of the parameter in the optimizer */
     size_t first, count; /* elements */
     size_t offset;       /* bytes: of its part of the group's slots */
+    size_t master;       /* of its part of the group's masters; SIZE_MAX: it has none */
+    const char *name;    /* the caller's copy, or NULL */
     uint32_t present;    /* bits: slots that have begun */
+    uint32_t set;        /* which of the prepared scalars are for it, in a step */
     zro_dtype type;      /* of the rule's loop and of slots: F32 or F64 */
     zro_dtype data_type, grad_type;
 } zro__piece;
 
 typedef struct zro__part_group {
     double *values;
-    double first_lr; /* before any schedule changed it; NaN: none has */
+    size_t first_index; /* of its parameters */
+    double first_lr;    /* before any schedule changed it; NaN: none has */
     zro__piece *pieces;
     size_t n;
-    double *numbers;       /* n times the rule's number of slots */
-    size_t *blocks;        /* n + 1: blocks before each piece, from the shard's first on */
-    uint64_t *active;      /* bits: pieces that the step under way updates */
-    size_t bytes;          /* of an array slot */
-    zro_switch has_master; /* some of its parameters have 16 bits, and masters are on */
+    double *numbers;            /* n times the rule's number of slots */
+    size_t *blocks;             /* n + 1: blocks before each piece, from the shard's first on */
+    uint64_t *active;           /* bits: pieces that the step under way updates */
+    size_t bytes, master_bytes; /* of an array slot; of masters */
     void *slots[ZRO_MAX_SLOTS + 1];
     zro__arena arena;
 } zro__part_group;
@@ -42,17 +45,20 @@ typedef struct zro__shard {
     zro__account *account;
     zro_switch masters;
     zro__part_group **groups;
-    size_t n_groups, n_blocks, largest; /* elements of the largest piece */
+    size_t n_groups, room;     /* room: for groups in the list */
+    size_t n_blocks, n_active; /* active: pieces that the last look found a gradient for */
 } zro__shard;
 
 /* A run of elements for a new group. */
 typedef struct zro__run_of {
     zro_param *param;
     size_t index, first, count;
+    const char *name; /* or NULL; stays until the shard is freed */
 } zro__run_of;
 
-/* Adds a group; on failure nothing has changed.  `values` have been checked; they are copied. */
-zro_status zro__shard_add(zro__shard *shard, const double *values, const zro__run_of *runs, size_t n);
+/* Adds a group, whose parameters have indices from first_index on; on failure nothing has changed.  `values` have been checked; they
+ * are copied.  In the default floating-point mode. */
+zro_status zro__shard_add(zro__shard *shard, const double *values, size_t first_index, const zro__run_of *runs, size_t n);
 
 /* Takes memory for the slots that the group would need with these values. */
 zro_status zro__shard_ensure(zro__shard *shard, size_t group, const double *values);
@@ -66,13 +72,15 @@ void *zro__shard_slot(const zro__part_group *group, const zro__piece *piece, siz
 /* This rank's piece of a parameter, NULL if it has none; *group is set. */
 zro__piece *zro__shard_find(const zro__shard *shard, size_t index, zro__part_group **group);
 
-/* Whether a piece has a master. */
-int zro__piece_has_master(const zro__shard *shard, const zro__piece *piece);
-
 uint64_t zro__shard_bytes(const zro__shard *shard);
 
 /* Which pieces have a gradient now.  INVALID, before anything has changed: one that is said to be there has a NULL pointer. */
 zro_status zro__shard_look(zro__shard *shard);
+
+static inline int zro__piece_is_active(const zro__part_group *group, size_t i)
+{
+    return (group->active[i / 64] >> i % 64 & 1) != 0;
+}
 
 /* Calls fn for the elements [from, to) of active pieces in the blocks [first, last); block is the number of the first of them. */
 typedef void (*zro__walk_fn)(void *ctx, zro__part_group *group, zro__piece *piece, size_t from, size_t to, size_t block);

@@ -11,6 +11,22 @@
 #include "optim/random.h"
 #include "optim/values.h"
 
+enum {
+    SETS = 64,
+    ROUND = 4096
+}; /* of a round: different scalars; pieces, few enough to be in the caches when their turn comes */
+
+/* Scalars, and for which pieces they hold. */
+typedef struct zro__set {
+    zro__part_group *group;
+    zro_dtype type;
+    uint32_t needed, fresh;       /* bits: slots that the group has; that begin now */
+    uint32_t has_master, present; /* the piece's, before */
+    double before[ZRO_MAX_SLOTS], after[ZRO_MAX_SLOTS], begin[ZRO_MAX_SLOTS];
+    float f32[ZRO_MAX_SCALARS];
+    double f64[ZRO_MAX_SCALARS];
+} zro__set;
+
 /* ---- drivers ---- */
 
 extern const zro__drive_fn zro__drive_base, zro__drive_avx2, zro__drive_avx512;
@@ -41,8 +57,9 @@ zro_status zro__update_init(zro__update *u, const zro_rule *rule, const zro__ker
     if (rule == NULL)
         return ZRO_OK;
     u->loops = zro__rule_loops(rule, kernels->which);
-    u->values = zro__alloc_array(account, ZRO__KIND_HANDLE, rule->n_hypers, sizeof *u->values);
-    return u->values != NULL ? ZRO_OK : zro__fail(ZRO_ERR_MEMORY, "out of memory: the values of rule %s", rule->name);
+    u->has_factors = config->clip_norm != 0 || config->clip_value != 0 || config->loss_scale == ZRO_ON;
+    u->sets = zro__alloc_array(account, ZRO__KIND_HANDLE, SETS, sizeof *u->sets);
+    return u->sets != NULL ? ZRO_OK : zro__fail(ZRO_ERR_MEMORY, "out of memory: the scalars of rule %s", rule->name);
 }
 
 void zro__update_free(zro__update *u)
@@ -50,172 +67,218 @@ void zro__update_free(zro__update *u)
     zro__shard_free(&u->shard);
     zro__free(u->partials);
     zro__free(u->values);
+    zro__free(u->sets);
     zro__free(u->scratch);
     memset(u, 0, sizeof *u);
 }
 
 /* ---- groups ---- */
 
-/* Room for the largest run twice, if the rule needs it whole and cannot work on memory itself. */
-static zro_status take_scratch(zro__update *u, const zro__run_of *runs, size_t n)
+/* Makes room for `need` elements in an array that may move, twice as much as before at least. */
+static zro_status reserve(const zro__update *u, void **array, size_t *room, size_t need, size_t bytes, const char *what)
 {
-    size_t largest = u->shard.largest, bytes;
+    size_t wanted = need > 2 * *room ? need : 2 * *room;
     void *more;
 
-    if (u->shard.rule == NULL || u->shard.rule->whole != ZRO_ON)
+    if (need <= *room)
         return ZRO_OK;
-    for (size_t i = 0; i < n; i++)
-        largest = runs[i].count > largest ? runs[i].count : largest;
-    more = zro__size_mul(largest, 2 * sizeof(double), &bytes) ? zro__alloc(u->shard.account, ZRO__KIND_HANDLE, bytes) : NULL;
+    more = zro__alloc_array(u->shard.account, ZRO__KIND_HANDLE, wanted, bytes);
     if (more == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a whole parameter of %zu elements", largest);
-    zro__free(u->scratch);
-    u->scratch = more;
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %s", what);
+    zro__free(*array);
+    *array = more;
+    *room = wanted;
     return ZRO_OK;
 }
 
-zro_status zro__update_add(zro__update *u, const double *values, const zro__run_of *runs, size_t n)
+static int is_whole(const zro__update *u)
 {
-    size_t blocks = u->shard.n_blocks;
-    double *more;
+    return u->shard.rule != NULL && u->shard.rule->whole == ZRO_ON;
+}
+
+/* Elements for which a rule that needs whole parameters cannot work on memory itself. */
+static size_t needs_scratch(const zro__update *u, const zro__run_of *run)
+{
+    const zro_param *p = run->param;
+    zro_dtype grad = p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
+    int direct = !u->has_factors && grad == p->dtype && (p->dtype == ZRO_F32 || p->dtype == ZRO_F64);
+
+    return is_whole(u) && !direct ? run->count : 0;
+}
+
+zro_status zro__update_add(zro__update *u, const double *values, size_t first_index, const zro__run_of *runs, size_t n)
+{
+    const size_t n_values = u->shard.rule != NULL ? u->shard.rule->n_hypers : 0;
+    size_t blocks = u->shard.n_blocks, scratch = 0;
+    void *array;
     zro_status st;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         blocks += runs[i].count / ZRO__BLOCK + 1;
-    more = zro__alloc_array(u->shard.account, ZRO__KIND_HANDLE, blocks, sizeof *more);
-    if (more == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: norms of %zu blocks", blocks);
-    st = take_scratch(u, runs, n);
-    if (st == ZRO_OK)
-        st = zro__shard_add(&u->shard, values, runs, n);
-    if (st != ZRO_OK) {
-        zro__free(more);
-        return st;
+        scratch = needs_scratch(u, &runs[i]) > scratch ? needs_scratch(u, &runs[i]) : scratch;
     }
-    zro__free(u->partials);
-    u->partials = more;
-    return ZRO_OK;
+    array = u->partials;
+    st = reserve(u, &array, &u->n_partials, blocks, sizeof *u->partials, "norms of blocks");
+    u->partials = array;
+    array = u->values;
+    if (st == ZRO_OK)
+        st = reserve(u, &array, &u->n_values, (u->shard.n_groups + 1) * n_values, sizeof *u->values, "values of groups");
+    u->values = array;
+    if (st == ZRO_OK)
+        st = reserve(u, &u->scratch, &u->n_scratch, scratch, 2 * sizeof(double), "a whole parameter");
+    return st == ZRO_OK ? zro__shard_add(&u->shard, values, first_index, runs, n) : st;
 }
 
-/* ---- a step ---- */
+/* ---- values ---- */
 
-static zro_status begin_group(zro__update *u, size_t group, void *user)
+/* What the rule makes of the groups' values: all of them are good, or none is taken. */
+static zro_status change_values(zro__update *u, void *user)
 {
     const zro_rule *rule = u->shard.rule;
-    double *values = u->shard.groups[group]->values;
-    zro_status st;
+    zro_status st = ZRO_OK;
 
-    memcpy(u->values, values, rule->n_hypers * sizeof *values);
-    rule->begin(u->values, group, user);
-    st = zro__values_check(rule, u->values);
-    if (st == ZRO_OK)
-        st = zro__shard_ensure(&u->shard, group, u->values);
-    if (st == ZRO_OK)
-        memcpy(values, u->values, rule->n_hypers * sizeof *values);
+    for (size_t k = 0; st == ZRO_OK && k < u->shard.n_groups; k++) {
+        double *values = u->values + k * rule->n_hypers;
+
+        memcpy(values, u->shard.groups[k]->values, rule->n_hypers * sizeof *values);
+        rule->begin(values, k, user);
+        st = zro__values_check(rule, values);
+        if (st == ZRO_OK)
+            st = zro__shard_ensure(&u->shard, k, values);
+    }
+    for (size_t k = 0; st == ZRO_OK && k < u->shard.n_groups; k++)
+        memcpy(u->shard.groups[k]->values, u->values + k * rule->n_hypers, rule->n_hypers * sizeof *u->values);
     return st;
 }
 
-zro_status zro__update_begin(zro__update *u, void *user)
-{
-    const zro_rule *rule = u->shard.rule;
-    zro_status st = zro__shard_look(&u->shard);
-
-    for (size_t k = 0; st == ZRO_OK && rule != NULL && rule->begin != NULL && k < u->shard.n_groups; k++)
-        st = begin_group(u, k, user);
-    return st;
-}
-
-/* Scalars, and for which numbers they hold. */
-typedef struct prepared {
-    const zro__part_group *group; /* NULL: nothing is prepared */
-    zro_dtype type;
-    uint32_t needed, fresh;
-    double before[ZRO_MAX_SLOTS], after[ZRO_MAX_SLOTS], begin[ZRO_MAX_SLOTS];
-    float f32[ZRO_MAX_SCALARS];
-    double f64[ZRO_MAX_SCALARS];
-} prepared;
-
-/* One thread's part of a step. */
-typedef struct part {
-    zro__update *u;
-    void *user;
-    prepared now;
-    zro__drive drive;
-} part;
-
-/* What all threads share. */
-typedef struct step {
-    zro__update *u;
-    const zro__factors *factors;
-    void *user;
-} step;
+/* ---- scalars ---- */
 
 static double *numbers_of(const zro__update *u, const zro__part_group *g, const zro__piece *p)
 {
     return &g->numbers[(size_t)(p - g->pieces) * u->shard.rule->n_slots];
 }
 
-/* Those of the piece before its step: what has not begun yet has its first value. */
-static void numbers_before(const zro_rule *rule, const double *numbers, const prepared *now, double *before)
+static int fits(const zro__update *u, const zro__set *set, const zro__part_group *g, const zro__piece *p, const double *numbers)
 {
-    for (size_t s = 0; s < rule->n_slots; s++)
-        before[s] = (now->fresh >> s & 1) != 0 ? now->begin[s] : numbers[s];
-}
-
-static void prepare(part *w, const zro__part_group *g, const zro__piece *p, const double *numbers)
-{
-    const zro_rule *rule = w->u->shard.rule;
-    prepared *now = &w->now;
-    zro_rule_step s = { g->values, now->after, 0, 0, w->user, now->f64 };
-
-    now->group = g;
-    now->type = p->type;
-    now->needed = zro__values_slots(rule, g->values);
-    now->fresh = now->needed & ~p->present;
-    s.fresh = now->fresh;
-    for (size_t i = 0; i < rule->n_slots; i++)
-        now->begin[i] = zro__values_init(rule, i, g->values);
-    memcpy(now->before, numbers, rule->n_slots * sizeof *numbers);
-    numbers_before(rule, numbers, now, now->after);
-    memset(now->f64, 0, sizeof now->f64);
-    if (rule->prepare != NULL)
-        rule->prepare(&s);
-    for (size_t i = 0; i < rule->n_slots; i++)
-        if (rule->slots[i].kind == ZRO_SLOT_NUMBER && p->type == ZRO_F32)
-            now->after[i] = (double)(float)now->after[i];
-    for (size_t i = 0; i < ZRO_MAX_SCALARS; i++)
-        now->f32[i] = (float)now->f64[i];
-}
-
-static int is_prepared(const part *w, const zro__part_group *g, const zro__piece *p, const double *numbers)
-{
-    const prepared *now = &w->now;
-
-    if (now->group != g || now->type != p->type || now->fresh != (now->needed & ~p->present))
+    if (set->group != g || set->type != p->type || set->present != p->present || set->has_master != (p->master != SIZE_MAX))
         return 0;
-    for (size_t i = 0; i < w->u->shard.rule->n_slots; i++)
-        if (now->before[i] != numbers[i])
+    for (size_t i = 0; i < u->shard.rule->n_slots; i++)
+        if (set->before[i] != numbers[i])
             return 0;
     return 1;
 }
 
-static void commit(const part *w, zro__piece *p, double *numbers)
+static void prepare(zro__update *u, zro__set *set, zro__part_group *g, const zro__piece *p, const double *numbers, void *user)
 {
-    for (size_t i = 0; i < w->u->shard.rule->n_slots; i++)
-        numbers[i] = w->now.after[i];
-    p->present |= w->now.needed | (w->drive.master != NULL ? (uint32_t)1 << ZRO__MASTER : 0);
+    const zro_rule *rule = u->shard.rule;
+    zro_rule_step s = { g->values, set->after, 0, p->type, user, set->f64 };
+
+    set->group = g;
+    set->type = p->type;
+    set->present = p->present;
+    set->has_master = p->master != SIZE_MAX;
+    set->needed = zro__values_slots(rule, g->values);
+    set->fresh = s.fresh = set->needed & ~p->present;
+    for (size_t i = 0; i < rule->n_slots; i++) {
+        set->begin[i] = zro__values_init(rule, i, g->values);
+        set->before[i] = numbers[i];
+        set->after[i] = (set->fresh >> i & 1) != 0 ? set->begin[i] : numbers[i];
+    }
+    memset(set->f64, 0, sizeof set->f64);
+    if (rule->prepare != NULL)
+        rule->prepare(&s);
+    for (size_t i = 0; i < rule->n_slots; i++)
+        if (rule->slots[i].kind == ZRO_SLOT_NUMBER && p->type == ZRO_F32)
+            set->after[i] = (double)(float)set->after[i];
+    for (size_t i = 0; i < ZRO_MAX_SCALARS; i++)
+        set->f32[i] = (float)set->f64[i];
 }
+
+/* Where in the shard a step is. */
+typedef struct place {
+    size_t group, piece;
+} place;
+
+static size_t block_of(const zro__shard *shard, place at)
+{
+    return at.group < shard->n_groups ? shard->groups[at.group]->blocks[at.piece] : shard->n_blocks;
+}
+
+/* Gives a piece its set, and its numbers what they are after the step; 0 if there is no set left. */
+static int prepare_piece(zro__update *u, zro__part_group *g, zro__piece *p, size_t *n_sets, void *user)
+{
+    double *numbers = numbers_of(u, g, p);
+    const zro__set *set;
+
+    if (*n_sets == 0 || !fits(u, &u->sets[*n_sets - 1], g, p, numbers)) {
+        if (*n_sets == SETS)
+            return 0;
+        prepare(u, &u->sets[(*n_sets)++], g, p, numbers, user);
+    }
+    p->set = (uint32_t)(*n_sets - 1);
+    set = &u->sets[p->set];
+    for (size_t i = 0; i < u->shard.rule->n_slots; i++)
+        numbers[i] = set->after[i];
+    p->present |= set->needed | (uint32_t)(p->master != SIZE_MAX) << ZRO__MASTER;
+    return 1;
+}
+
+/* Prepares pieces from a place on until the round is full, and returns where it ends. */
+static place prepare_round(zro__update *u, place at, void *user)
+{
+    size_t n_sets = 0, n_pieces = 0;
+
+    for (; at.group < u->shard.n_groups; at.group++, at.piece = 0) {
+        zro__part_group *g = u->shard.groups[at.group];
+
+        for (; at.piece < g->n; at.piece++) {
+            if (!zro__piece_is_active(g, at.piece))
+                continue;
+            if (n_pieces++ == ROUND || !prepare_piece(u, g, &g->pieces[at.piece], &n_sets, user))
+                return at;
+        }
+    }
+    return at;
+}
+
+/* ---- loops ---- */
+
+/* What all threads share: the blocks [first, last) of a round. */
+typedef struct step {
+    zro__update *u;
+    const zro__factors *factors;
+    void *user;
+    size_t first, last;
+} step;
+
+/* One thread's part of it. */
+typedef struct part {
+    zro__update *u;
+    zro__drive drive;
+} part;
 
 static void *element(const void *base, size_t i, zro_dtype type)
 {
     return (char *)(uintptr_t)base + i * zro__float_bytes(type);
 }
 
-static void run_elements(part *w, const zro__part_group *g, const zro__piece *p, size_t from, size_t to)
+/* For random numbers: the parameter's own count if the rule has one, which goes on where loaded state ended; else the engine's. */
+static uint64_t step_number(const zro__update *u, const zro__set *set)
 {
+    for (size_t i = 0; i < u->shard.rule->n_slots; i++)
+        if (u->shard.rule->slots[i].kind == ZRO_SLOT_COUNT && set->after[i] >= 0 && set->after[i] < 0x1p63)
+            return (uint64_t)set->after[i];
+    return u->steps;
+}
+
+static void run_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t from, size_t to, size_t block)
+{
+    part *w = ctx;
     zro__update *u = w->u;
+    const zro__set *set = &u->sets[p->set];
     zro__drive *d = &w->drive;
 
+    (void)block;
     d->count = to - from;
     d->first = p->first + from;
     d->param = p->index;
@@ -225,35 +288,17 @@ static void run_elements(part *w, const zro__part_group *g, const zro__piece *p,
     d->grad_type = p->grad_type;
     d->grad = element(p->param->grad, d->first, p->grad_type);
     d->data = element(p->param->data, d->first, p->data_type);
-    d->master = zro__piece_has_master(&u->shard, p) ? element(zro__shard_slot(g, p, ZRO__MASTER), from, ZRO_F32) : NULL;
+    d->master = p->master != SIZE_MAX ? element(zro__shard_slot(g, p, ZRO__MASTER), from, ZRO_F32) : NULL;
     for (size_t s = 0; s < u->shard.rule->n_slots; s++)
         d->slots[s] =
-            (w->now.needed >> s & 1) != 0 && g->slots[s] != NULL ? element(zro__shard_slot(g, p, s), from, p->type) : NULL;
-    d->fill = w->now.fresh;
-    d->fill_master = d->master != NULL && (p->present >> ZRO__MASTER & 1) == 0;
-    d->scalars = p->type == ZRO_F64 ? (const void *)w->now.f64 : w->now.f32;
+            (set->needed >> s & 1) != 0 && g->slots[s] != NULL ? element(zro__shard_slot(g, p, s), from, p->type) : NULL;
+    d->fill = set->fresh;
+    d->fill_master = d->master != NULL && (set->present >> ZRO__MASTER & 1) == 0;
+    d->begin = set->begin;
+    d->scalars = p->type == ZRO_F64 ? (const void *)set->f64 : set->f32;
     if (d->stochastic)
-        d->key = zro__random_key(u->seed, u->steps, p->index);
+        d->key = zro__random_key(u->seed, step_number(u, set), p->index);
     u->drive(d);
-}
-
-/* A piece that is not all of it in this part is left to the caller to commit: another thread may still read its numbers. */
-static void run_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t from, size_t to, size_t block)
-{
-    part *w = ctx;
-    double *numbers = numbers_of(w->u, g, p);
-
-    (void)block;
-    if (!is_prepared(w, g, p, numbers))
-        prepare(w, g, p, numbers);
-    run_elements(w, g, p, from, to);
-    if (from == 0 && to == p->count)
-        commit(w, p, numbers);
-}
-
-static int is_whole(const zro__update *u)
-{
-    return u->shard.rule != NULL && u->shard.rule->whole == ZRO_ON;
 }
 
 /* Each thread has one part.  Whole parameters are not cut, and have one scratch. */
@@ -262,26 +307,27 @@ static size_t parts_of(const zro__update *u)
     return is_whole(u) ? 1 : zro__pool_threads(u->pool);
 }
 
-/* The border between part k - 1 and part k. */
-static size_t cut_at(const zro__update *u, size_t k)
+/* The border between part k - 1 and part k of the blocks [first, last). */
+static size_t cut_at(const zro__update *u, size_t first, size_t last, size_t k)
 {
-    size_t parts = parts_of(u), each = u->shard.n_blocks / parts, more = u->shard.n_blocks % parts;
+    size_t parts = parts_of(u), each = (last - first) / parts, more = (last - first) % parts;
 
-    return k * each + (k < more ? k : more);
+    return first + k * each + (k < more ? k : more);
+}
+
+/* The blocks of the parts [first, last), with `fn` for their pieces. */
+static void walk_parts(const step *s, size_t first, size_t last, zro__walk_fn fn, void *ctx)
+{
+    zro__shard_walk(&s->u->shard, cut_at(s->u, s->first, s->last, first), cut_at(s->u, s->first, s->last, last), fn, ctx);
 }
 
 static void part_init(part *w, const step *s)
 {
     memset(w, 0, sizeof *w);
     w->u = s->u;
-    w->user = s->user;
     w->drive.user = s->user;
     w->drive.factors = s->factors;
     w->drive.ahead = zro__cpu_prefetch();
-    w->drive.begin = w->now.begin;
-    w->drive.whole = is_whole(s->u);
-    w->drive.scratch = s->u->scratch;
-    w->drive.stochastic = s->u->rounding == ZRO_STOCHASTIC;
 }
 
 static void run_part(void *ctx, size_t first, size_t last)
@@ -292,56 +338,47 @@ static void run_part(void *ctx, size_t first, size_t last)
 
     zro__fpmode_enter(&mode);
     part_init(&w, s);
-    zro__shard_walk(&s->u->shard, cut_at(s->u, first), cut_at(s->u, last), run_piece, &w);
+    w.drive.whole = is_whole(s->u);
+    w.drive.scratch = s->u->scratch;
+    w.drive.stochastic = s->u->rounding == ZRO_STOCHASTIC;
+    walk_parts(s, first, last, run_piece, &w);
     zro__fpmode_leave(&mode);
 }
 
-/* Pieces that no part had all of. */
-typedef struct cut_piece {
-    part w;
-    const zro__piece *done;
-} cut_piece;
-
-static void commit_cut(void *ctx, zro__part_group *g, zro__piece *p, size_t from, size_t to, size_t block)
+zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *user)
 {
-    cut_piece *c = ctx;
-    double *numbers = numbers_of(c->w.u, g, p);
+    const zro_rule *rule = u->shard.rule;
+    zro_status st = rule != NULL && rule->begin != NULL ? change_values(u, user) : ZRO_OK;
+    step s = { u, factors, user, 0, 0 };
+    place at = { 0, 0 };
 
-    (void)to;
-    (void)block;
-    if (from == 0 || p == c->done)
-        return;
-    prepare(&c->w, g, p, numbers);
-    c->w.drive.master = zro__piece_has_master(&c->w.u->shard, p) ? zro__shard_slot(g, p, ZRO__MASTER) : NULL;
-    commit(&c->w, p, numbers);
-    c->done = p;
-}
-
-void zro__update_run(zro__update *u, const zro__factors *factors, void *user)
-{
-    size_t parts = parts_of(u);
-    step s = { u, factors, user };
-    cut_piece c;
-
-    if (u->shard.rule == NULL)
-        return;
-    zro__pool_run(u->pool, run_part, &s, parts);
-    part_init(&c.w, &s);
-    c.done = NULL;
-    for (size_t k = 1; k < parts; k++)
-        if (cut_at(u, k) < u->shard.n_blocks)
-            zro__shard_walk(&u->shard, cut_at(u, k), cut_at(u, k) + 1, commit_cut, &c);
+    if (st != ZRO_OK || rule == NULL)
+        return st;
+    while (s.first < u->shard.n_blocks) {
+        at = prepare_round(u, at, user);
+        s.last = block_of(&u->shard, at);
+        zro__pool_run(u->pool, run_part, &s, parts_of(u));
+        s.first = s.last;
+    }
     u->steps++;
+    return ZRO_OK;
 }
 
 /* ---- gradients ---- */
 
 typedef struct measure {
+    step all;
     zro__update *u;
     double p;
     int ask_finite;
     atomic_int infinite;
 } measure;
+
+/* As the rule will see it: f64 gradients may be too large for it. */
+static int is_finite(double largest, zro_dtype type)
+{
+    return type == ZRO_F64 ? isfinite(largest) : isfinite((float)largest);
+}
 
 static void measure_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t from, size_t to, size_t block)
 {
@@ -353,7 +390,7 @@ static void measure_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t f
         const void *grad = element(p->param->grad, p->first + at, p->grad_type);
         size_t n = to - at < ZRO__BLOCK ? to - at : ZRO__BLOCK;
 
-        if (m->ask_finite && !isfinite(kernels->block_norm(grad, p->grad_type, n, (double)INFINITY)))
+        if (m->ask_finite && !is_finite(kernels->block_norm(grad, p->grad_type, n, (double)INFINITY), p->type))
             atomic_store_explicit(&m->infinite, 1, memory_order_relaxed); /* read after the pool's own barrier */
         if (m->p != 0)
             m->u->partials[block] = kernels->block_norm(grad, p->grad_type, n, m->p);
@@ -364,7 +401,7 @@ static void measure_part(void *ctx, size_t first, size_t last)
 {
     measure *m = ctx;
 
-    zro__shard_walk(&m->u->shard, cut_at(m->u, first), cut_at(m->u, last), measure_piece, m);
+    walk_parts(&m->all, first, last, measure_piece, m);
 }
 
 /* The blocks' parts in order, whoever computed them. */
@@ -382,7 +419,7 @@ static double add_up(const double *partials, size_t n, double p)
 
 zro__measured zro__update_measure(zro__update *u, double p, int ask_finite)
 {
-    measure m = { u, p, ask_finite, 0 };
+    measure m = { { u, NULL, NULL, 0, u->shard.n_blocks }, u, p, ask_finite, 0 };
     zro__measured result = { 1, NAN };
 
     memset(u->partials, 0, u->shard.n_blocks * sizeof *u->partials);
@@ -428,14 +465,13 @@ static void grads_part(void *ctx, size_t first, size_t last)
 
     zro__fpmode_enter(&mode);
     part_init(&w, s);
-    w.drive.whole = w.drive.stochastic = 0;
-    zro__shard_walk(&s->u->shard, cut_at(s->u, first), cut_at(s->u, last), grads_piece, &w);
+    walk_parts(s, first, last, grads_piece, &w);
     zro__fpmode_leave(&mode);
 }
 
 void zro__update_grads(zro__update *u, const zro__factors *factors)
 {
-    step s = { u, factors, NULL };
+    step s = { u, factors, NULL, 0, u->shard.n_blocks };
 
     if (factors->unscale != 1 || factors->clip != 1 || factors->value != 0)
         zro__pool_run(u->pool, grads_part, &s, parts_of(u));

@@ -1,10 +1,11 @@
 /* The engine: takes a shard's gradients through the rule.
  *
- * A step is: begin (the rule may change values), look which pieces have a gradient, measure if anything must be known of all
- * gradients first, run.  Nothing has changed before run, and run cannot fail.
+ * A step is: look which pieces have a gradient, measure if anything must be known of all gradients first, run.  Nothing has changed
+ * before run, and once run has found the rule's own changes of values to be good it cannot fail.
  *
- * Work is divided over threads by blocks.  Scalars are prepared where they are used, once for all pieces in a row that have the
- * same numbers; a piece's numbers are written when all of it is done. */
+ * The rule's functions but for the loop are called on the caller's thread, before the loops that depend on them: pieces are taken
+ * in rounds, for each of which scalars are prepared, one set for all pieces in a row that have the same numbers; then the threads
+ * divide the round's blocks among them. */
 #ifndef ZRO_OPTIM_UPDATE_H
 #define ZRO_OPTIM_UPDATE_H
 
@@ -21,10 +22,15 @@ typedef struct zro__update {
     zro__loops loops;
     zro__drive_fn drive;
     zro_rounding rounding;
-    uint64_t seed, steps; /* of random numbers; steps run so far */
-    double *partials;     /* one a block: parts of a norm */
-    double *values;       /* room for a group's */
-    void *scratch;        /* for rules that need whole parameters */
+    uint64_t seed, steps;  /* of random numbers; steps run so far */
+    double *partials;      /* one a block: parts of a norm */
+    size_t n_partials;     /* room */
+    double *values;        /* what the rule makes of all groups' values */
+    size_t n_values;       /* room */
+    struct zro__set *sets; /* prepared scalars */
+    void *scratch;         /* for rules that need whole parameters */
+    size_t n_scratch;      /* elements that it has room for */
+    int has_factors;       /* gradients may be changed on their way */
 } zro__update;
 
 /* Takes a rule (or NULL) that has been checked.  `u` is zeroed; pool and account are the caller's. */
@@ -35,13 +41,10 @@ zro_status zro__update_init(zro__update *u, const zro_rule *rule, const zro__ker
 void zro__update_free(zro__update *u);
 
 /* Adds a group: zro__shard_add and what the engine itself needs for it. */
-zro_status zro__update_add(zro__update *u, const double *values, const zro__run_of *runs, size_t n);
+zro_status zro__update_add(zro__update *u, const double *values, size_t first_index, const zro__run_of *runs, size_t n);
 
-/* Lets the rule change values, and looks which pieces have a gradient. */
-zro_status zro__update_begin(zro__update *u, void *user);
-
-/* Updates all pieces that have one. */
-void zro__update_run(zro__update *u, const zro__factors *factors, void *user);
+/* Lets the rule change values, then updates all active pieces (zro__shard_look).  Nothing has changed if it fails. */
+zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *user);
 
 /* Over all gradients: whether they are finite (if asked for), and their norm (p != 0), NaN and infinity as they come.  In the default
  * floating-point mode. */

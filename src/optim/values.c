@@ -1,7 +1,9 @@
 /* A parameter group's values: see values.h. */
 #include "optim/values.h"
 
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -12,6 +14,16 @@ int zro__values_find(const zro_rule *rule, const char *name)
         if (strcmp(rule->hypers[i].name, name) == 0)
             return (int)i;
     return -1;
+}
+
+zro_status zro__values_unknown(const zro_rule *rule, const char *name)
+{
+    char known[256] = "";
+
+    for (size_t i = 0; i < rule->n_hypers && strlen(known) < sizeof known - 64; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), " %.60s", rule->hypers[i].name);
+    return zro__fail(ZRO_ERR_INVALID, "%s has no value named \"%s\"; there is:%s", rule->name, name != NULL ? name : "(null)",
+                     known);
 }
 
 static int is_allowed(const zro_hyper *h, double x)
@@ -30,30 +42,48 @@ zro_status zro__values_check(const zro_rule *rule, const double *values)
             continue;
         if (h->kind == ZRO_FLAG)
             return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be 0 or 1", rule->name, h->name, values[i]);
-        return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be finite and in %c%g, %g%c", rule->name, h->name, values[i],
-                         h->open & ZRO_OPEN_LOW ? '(' : '[', h->low, h->high, h->open & ZRO_OPEN_HIGH ? ')' : ']');
+        if (h->high < DBL_MAX)
+            return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be in %c%g, %g%c", rule->name, h->name, values[i],
+                             h->open & ZRO_OPEN_LOW ? '(' : '[', h->low, h->high, h->open & ZRO_OPEN_HIGH ? ')' : ']');
+        if (h->low > -DBL_MAX)
+            return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be finite and %s %g", rule->name, h->name, values[i],
+                             h->open & ZRO_OPEN_LOW ? ">" : ">=", h->low);
+        return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be finite", rule->name, h->name, values[i]);
     }
     return rule->check != NULL ? rule->check(values) : ZRO_OK;
 }
 
-/* The fields of the rule's struct that have a place in it. */
+/* What every rule's struct begins with. */
+typedef struct head {
+    size_t struct_size;
+    const char *rule;
+} head;
+
+static size_t field_bytes(const zro_hyper *h)
+{
+    return h->kind == ZRO_FLAG ? sizeof(zro_switch) : sizeof(double);
+}
+
+/* The fields of the rule's struct, as far as the caller's version of it has them. */
 static zro_status read_config(const zro_rule *rule, const void *config, double *out)
 {
-    size_t bytes;
+    head h0;
 
-    memcpy(&bytes, config, sizeof bytes);
+    memcpy(&h0, config, sizeof h0.struct_size);
     if (rule->config_bytes == 0)
         return zro__fail(ZRO_ERR_INVALID, "%s: the rule has no struct of values", rule->name);
-    if (bytes != rule->config_bytes)
-        return zro__fail(
-            ZRO_ERR_INVALID,
-            "%s: the struct of values has struct_size %zu, must be %zu: another rule's, or not filled by its initializer",
-            rule->name, bytes, rule->config_bytes);
+    if (h0.struct_size < sizeof h0 || h0.struct_size > 4096)
+        return zro__fail(ZRO_ERR_INVALID, "%s: the struct of values has struct_size = %zu; begin with its initializer",
+                         rule->name, h0.struct_size);
+    memcpy(&h0, config, sizeof h0);
+    if (h0.rule == NULL || strcmp(h0.rule, rule->name) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "%s: the struct of values is that of rule %s", rule->name,
+                         h0.rule != NULL ? h0.rule : "(null)");
     for (size_t i = 0; i < rule->n_hypers; i++) {
         const zro_hyper *h = &rule->hypers[i];
         zro_switch flag;
 
-        if (h->offset == 0)
+        if (h->offset == 0 || h->offset + field_bytes(h) > h0.struct_size)
             continue;
         if (h->kind == ZRO_FLAG) {
             memcpy(&flag, (const char *)config + h->offset, sizeof flag);
@@ -82,8 +112,7 @@ zro_status zro__values_read(const zro_rule *rule, const double *base, const void
         int at = zro__values_find(rule, values[i].name);
 
         if (at < 0)
-            return zro__fail(ZRO_ERR_INVALID, "%s has no value named \"%s\"", rule->name,
-                             values[i].name != NULL ? values[i].name : "(null)");
+            return zro__values_unknown(rule, values[i].name);
         out[at] = values[i].value;
     }
     return zro__values_check(rule, out);
@@ -113,7 +142,7 @@ static zro_status check_hypers(const zro_rule *rule)
 {
     for (size_t i = 0; i < rule->n_hypers; i++) {
         const zro_hyper *h = &rule->hypers[i];
-        size_t bytes = h->kind == ZRO_FLAG ? sizeof(zro_switch) : sizeof(double);
+        size_t bytes = field_bytes(h);
 
         if (h->name == NULL || h->name[0] == '\0')
             return zro__fail(ZRO_ERR_INVALID, "rule %s: value %zu has no name", rule->name, i);
@@ -122,7 +151,7 @@ static zro_status check_hypers(const zro_rule *rule)
         if (h->kind != ZRO_REAL && h->kind != ZRO_FLAG)
             return zro__fail(ZRO_ERR_INVALID, "rule %s: \"%s\" is of no kind", rule->name, h->name);
         if (h->offset != 0
-            && (h->offset < sizeof(size_t) || rule->config_bytes < bytes || h->offset > rule->config_bytes - bytes))
+            && (h->offset < sizeof(head) || rule->config_bytes < bytes || h->offset > rule->config_bytes - bytes))
             return zro__fail(ZRO_ERR_INVALID, "rule %s: \"%s\" lies outside of the struct of values", rule->name, h->name);
     }
     return ZRO_OK;
@@ -137,7 +166,7 @@ static zro_status check_slots(const zro_rule *rule)
         const zro_slot_spec *s = &rule->slots[i];
 
         if (s->name == NULL || s->name[0] == '\0' || strcmp(s->name, "master") == 0)
-            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot %zu has no name of its own", rule->name, i);
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot %zu has no name of its own (\"master\" is taken)", rule->name, i);
         for (size_t k = 0; k < i; k++)
             if (strcmp(rule->slots[k].name, s->name) == 0)
                 return zro__fail(ZRO_ERR_INVALID, "rule %s: two slots are named \"%s\"", rule->name, s->name);

@@ -10,6 +10,9 @@ zro_status zro__rule_check(const zro_rule *rule);
 /* The place of a name in the list, or -1. */
 int zro__values_find(const zro_rule *rule, const char *name);
 
+/* INVALID: there is no value of this name; the text has those that there are. */
+zro_status zro__values_unknown(const zro_rule *rule, const char *name);
+
 /* `base` (NULL: the rule's defaults), the fields of the struct (or NULL) on top of it, values by name on top of that; all checked.
  * `out` has rule->n_hypers of them. */
 zro_status zro__values_read(const zro_rule *rule, const double *base, const void *config, const zro_value *values, size_t n,

@@ -20,35 +20,40 @@ void zro__cycle_init(zro__cycle *c, const zro_optim_config *config)
 }
 
 /* Looks at all gradients if anything depends on that; 0: the step is skipped.  The norm is that of unscaled gradients. */
-static int decide(zro__cycle *c, zro__factors *f)
+static int decide(zro__cycle *c, zro__factors *f, double *norm)
 {
     int measures = c->clip_norm != 0 || c->skips == ZRO_ON;
     zro__measured m = { 1, NAN };
 
-    f->unscale = 1 / (double)c->scaler.scale;
+    f->unscale = zro__scaler_inverse(&c->scaler);
     f->clip = 1;
     f->value = c->clip_value;
     if (measures)
         m = zro__update_measure(&c->update, c->clip_norm != 0 ? c->clip_type : 0, c->skips == ZRO_ON);
-    c->norm = m.norm * f->unscale;
-    if (c->clip_norm != 0)
-        f->clip = zro__clip_factor(c->clip_norm, c->norm);
+    *norm = m.norm * f->unscale;
+    if (c->clip_norm != 0 && !isinf(c->clip_norm)) /* infinite: only measured */
+        f->clip = zro__clip_factor(c->clip_norm, *norm);
     return m.finite;
 }
 
 static __attribute__((noinline)) zro_status step(zro__cycle *c, void *user)
 {
     zro__factors factors;
-    zro_status st = zro__update_begin(&c->update, user);
+    zro_status st = zro__shard_look(&c->update.shard);
+    double norm;
     int goes_on;
 
     if (st != ZRO_OK)
         return st;
-    goes_on = decide(c, &factors);
+    goes_on = decide(c, &factors, &norm);
     if (goes_on)
-        zro__update_run(&c->update, &factors, user);
+        st = zro__update_run(&c->update, &factors, user);
+    if (st != ZRO_OK)
+        return st;
     if (c->scales == ZRO_ON)
         zro__scaler_update(&c->scaler, !goes_on);
+    c->norm = norm;
+    c->n_active = c->update.shard.n_active;
     c->skipped = !goes_on;
     c->n_skipped += c->skipped;
     c->n_steps++;

@@ -17,6 +17,7 @@ typedef struct zro__cycle {
     double norm;      /* of the last step; NaN if it was not asked for */
     uint32_t skipped; /* the last step was */
     uint64_t n_skipped, n_steps;
+    uint64_t n_active; /* parameters, or parts of them, that had a gradient in the last step */
 } zro__cycle;
 
 /* Takes the settings, which have been checked.  `c` is zeroed but for update. */

@@ -6,7 +6,7 @@
 
 #include "optim/shard.h"
 
-/* What the one owner has of n parameters, the first of which has index `first`: n runs. */
-void zro__plan_one(zro_param *const *params, size_t n, size_t first, zro__run_of *runs);
+/* Keeps of n runs, which are whole parameters, what this rank owns, and returns how many those are: with one owner, all. */
+size_t zro__plan_one(zro__run_of *runs, size_t n);
 
 #endif

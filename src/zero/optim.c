@@ -4,11 +4,14 @@
  * it is taken before anything changes, so that a failed create or add leaves nothing behind. */
 #include "zero/optim.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/dtype.h"
 #include "base/log.h"
 #include "base/param.h"
@@ -18,17 +21,33 @@
 #include "step/cycle.h"
 #include "step/plan.h"
 
+/* A parameter as it was when it came: name, size and types do not change. */
+typedef struct entry {
+    zro_param *param;
+    size_t count;
+    const char *name; /* or NULL */
+    zro_dtype dtype, grad_dtype;
+} entry;
+
+/* Names of a group's parameters, one after another. */
+typedef struct names {
+    struct names *next;
+    char text[];
+} names;
+
 struct zro_optim {
     zro__account account;
     atomic_int refs;
-    const zro_rule *rule; /* or NULL */
-    double *defaults;     /* values of groups that say nothing else */
+    const zro_rule *rule;    /* or NULL */
+    double *defaults, *room; /* values of groups that say nothing else; room for a group's */
     zro_settings settings;
     zro__pool *pool;
+    pid_t process; /* that has the pool's threads */
+    int said_idle; /* that a step found nothing to do */
     zro__cycle cycle;
-    zro_param **params; /* by index */
-    zro_param **sorted; /* by address, to find what is there twice */
-    size_t n_params;
+    entry *params; /* by index */
+    size_t n_params, n_room;
+    names *names;
 };
 
 /* ---- settings ---- */
@@ -37,14 +56,16 @@ static const zro_optim_config default_config = ZRO_OPTIM_CONFIG_INIT;
 
 void zro_optim_config_init(zro_optim_config *config)
 {
-    *config = default_config;
+    if (config != NULL)
+        *config = default_config;
 }
 
 void zro_step_info_init(zro_step_info *info)
 {
     static const zro_step_info init = ZRO_STEP_INFO_INIT;
 
-    *info = init;
+    if (info != NULL)
+        *info = init;
 }
 
 static zro_status check_switch(const char *name, zro_switch s)
@@ -75,15 +96,12 @@ static zro_status check_config(const zro_optim_config *c, const zro_rule *rule)
 
 static zro_status read_config(const zro_optim_config *config, const zro_rule *rule, zro_optim_config *out)
 {
+    zro_status st;
+
     *out = default_config;
-    if (config == NULL)
-        return ZRO_OK;
-    if (config->struct_size < offsetof(zro_optim_config, settings) + sizeof(zro_settings) || config->struct_size > 4096)
-        return zro__fail(ZRO_ERR_INVALID, "zro_optim_config: struct_size = %zu; begin with ZRO_OPTIM_CONFIG_INIT",
-                         config->struct_size);
-    memcpy(out, config, config->struct_size < sizeof *out ? config->struct_size : sizeof *out);
-    out->struct_size = sizeof *out;
-    return check_config(out, rule);
+    st = zro__config_take("zro_optim_config", config, offsetof(zro_optim_config, settings) + sizeof(zro_settings), out,
+                          sizeof *out);
+    return st == ZRO_OK ? check_config(out, rule) : st;
 }
 
 /* ---- parameters ---- */
@@ -93,17 +111,21 @@ static zro_param *param_of(const zro_param_group *group, size_t i)
     return &group->params[group->index != NULL ? group->index[i] : i];
 }
 
-static zro_status check_type(const zro_rule *rule, const zro_param *p, const char *name)
+static zro_status check_type(const zro_rule *rule, const zro_param *p, size_t index)
 {
     zro_dtype grad = p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
+    char buffer[ZRO__NAME_BYTES];
+    const char *name = zro__param_name(p->name, index, buffer);
 
     if (!zro__dtype_is_known(p->dtype) || !zro__dtype_is_known(grad))
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %d is no element type", name,
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %s = %d is no element type", name,
+                         zro__dtype_is_known(p->dtype) ? "grad_dtype" : "dtype",
                          (int)(zro__dtype_is_known(p->dtype) ? grad : p->dtype));
     if (rule == NULL)
         return ZRO_OK;
     if (!zro__dtype_is_float(p->dtype) || !zro__dtype_is_float(grad))
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "parameter %s: %s has no fractions", name,
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "parameter %s: %s = %s, must be f32, f64, bf16 or f16", name,
+                         zro__dtype_is_float(p->dtype) ? "grad_dtype" : "dtype",
                          zro_dtype_name(zro__dtype_is_float(p->dtype) ? grad : p->dtype));
     if ((p->dtype == ZRO_F64 ? rule->f64 : rule->f32) == NULL)
         return zro__fail(ZRO_ERR_UNSUPPORTED, "parameter %s: rule %s has no loop for %s", name, rule->name,
@@ -111,87 +133,10 @@ static zro_status check_type(const zro_rule *rule, const zro_param *p, const cha
     return ZRO_OK;
 }
 
-static zro_status check_param(const zro_rule *rule, const zro_param *p, size_t index)
-{
-    char buffer[ZRO__NAME_BYTES];
-    const char *name = zro__param_name(p, index, buffer);
-    size_t count = zro_param_count(p);
-
-    if (p->layout != ZRO_LAYOUT_DENSE)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its layout is %s, only dense ones can be updated", name,
-                         p->layout == ZRO_LAYOUT_SPARSE    ? "sparse"
-                         : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
-                                                           : "unknown");
-    if (p->n_dims > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible", name, (unsigned)p->n_dims,
-                         ZRO_MAX_DIMS);
-    if (count > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold", name);
-    if (p->data == NULL && count > 0)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", name);
-    return check_type(rule, p, name);
-}
-
-static int by_address(const void *a, const void *b)
-{
-    uintptr_t x = (uintptr_t) * (zro_param *const *)a, y = (uintptr_t) * (zro_param *const *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* The parameters of a group that is to be added, and the lists as they will be then. */
-typedef struct addition {
-    zro_param **params, **sorted, **fresh;
-    zro__run_of *runs;
-    double *values;
-} addition;
-
-static void free_addition(addition *a)
-{
-    zro__free(a->params);
-    zro__free(a->sorted);
-    zro__free(a->fresh);
-    zro__free(a->runs);
-    zro__free(a->values);
-}
-
-static zro_status take_addition(zro_optim *opt, size_t n, addition *a)
-{
-    zro__account *account = &opt->account;
-
-    a->params = zro__alloc_array(account, ZRO__KIND_HANDLE, opt->n_params + n, sizeof(zro_param *));
-    a->sorted = zro__alloc_array(account, ZRO__KIND_HANDLE, opt->n_params + n, sizeof(zro_param *));
-    a->fresh = zro__alloc_array(account, ZRO__KIND_HANDLE, n, sizeof(zro_param *));
-    a->runs = zro__alloc_array(account, ZRO__KIND_HANDLE, n, sizeof *a->runs);
-    a->values = zro__alloc_array(account, ZRO__KIND_HANDLE, opt->rule != NULL ? opt->rule->n_hypers : 0, sizeof *a->values);
-    if (a->params == NULL || a->sorted == NULL || a->fresh == NULL || a->runs == NULL || a->values == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", opt->n_params + n);
-    return ZRO_OK;
-}
-
-/* Merges the new ones into the list by address. */
-static zro_status find_twice(const zro_optim *opt, addition *a, size_t n)
-{
-    size_t i = 0, k = 0;
-    char name[ZRO__NAME_BYTES];
-
-    qsort(a->fresh, n, sizeof(zro_param *), by_address);
-    for (size_t m = 0; m < opt->n_params + n; m++) {
-        int old = k == n || (i < opt->n_params && (uintptr_t)opt->sorted[i] < (uintptr_t)a->fresh[k]);
-
-        a->sorted[m] = old ? opt->sorted[i++] : a->fresh[k++];
-        if (m == 0 || a->sorted[m] != a->sorted[m - 1])
-            continue;
-        for (i = 0; a->params[i] != a->sorted[m]; i++) {
-        }
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s is there twice", zro__param_name(a->sorted[m], i, name));
-    }
-    return ZRO_OK;
-}
-
 static zro_status check_group(const zro_optim *opt, const zro_param_group *group)
 {
-    const size_t number = opt->cycle.update.shard.n_groups;
+    const size_t number = zro_optim_groups(opt);
+    zro_status st = ZRO_OK;
 
     if (group->params == NULL)
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: params is NULL", number);
@@ -199,47 +144,115 @@ static zro_status check_group(const zro_optim *opt, const zro_param_group *group
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu has no parameters", number);
     if (opt->rule == NULL && (group->config != NULL || group->n_values > 0))
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: without a rule there are no values", number);
-    for (size_t i = 0; i < group->n; i++) {
-        zro_status st = check_param(opt->rule, param_of(group, i), opt->n_params + i);
+    for (size_t i = 0; st == ZRO_OK && i < group->n; i++) {
+        st = zro__param_check(param_of(group, i), opt->n_params + i);
+        if (st == ZRO_OK)
+            st = check_type(opt->rule, param_of(group, i), opt->n_params + i);
+    }
+    return st;
+}
 
-        if (st != ZRO_OK)
-            return st;
+/* That no parameter is there twice or shares memory with another. */
+static zro_status check_apart(zro_optim *opt, const entry *params, size_t n)
+{
+    zro__numbered *list = zro__alloc_array(&opt->account, ZRO__KIND_HANDLE, n, sizeof *list);
+    zro_status st;
+
+    if (list == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: comparing %zu parameters", n);
+    for (size_t i = 0; i < n; i++)
+        list[i] = (zro__numbered){ params[i].param, i, params[i].count * zro_dtype_bytes(params[i].dtype) };
+    st = zro__params_check_apart(list, n);
+    zro__free(list);
+    return st;
+}
+
+/* Room for n more, where the list is or, grown, elsewhere. */
+static zro_status reserve(zro_optim *opt, size_t n)
+{
+    size_t need = opt->n_params + n, wanted = need > 2 * opt->n_room ? need : 2 * opt->n_room;
+    entry *more;
+
+    if (need <= opt->n_room)
+        return ZRO_OK;
+    more = zro__alloc_array(&opt->account, ZRO__KIND_HANDLE, wanted, sizeof *more);
+    if (more == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", wanted);
+    if (opt->n_params > 0)
+        memcpy(more, opt->params, opt->n_params * sizeof *more);
+    zro__free(opt->params);
+    opt->params = more;
+    opt->n_room = wanted;
+    return ZRO_OK;
+}
+
+/* Fills in entries for the group behind those that count, with copies of the names. */
+static zro_status describe_params(zro_optim *opt, const zro_param_group *group, names **copies)
+{
+    size_t bytes = 0;
+    char *at;
+
+    for (size_t i = 0; i < group->n; i++)
+        bytes += param_of(group, i)->name != NULL ? strlen(param_of(group, i)->name) + 1 : 0;
+    *copies = zro__alloc(&opt->account, ZRO__KIND_HANDLE, sizeof **copies + bytes);
+    if (*copies == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: names of parameters");
+    at = (*copies)->text;
+    for (size_t i = 0; i < group->n; i++) {
+        zro_param *p = param_of(group, i);
+        zro_dtype grad = p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
+
+        opt->params[opt->n_params + i] = (entry){ p, zro_param_count(p), p->name != NULL ? at : NULL, p->dtype, grad };
+        if (p->name != NULL)
+            at = stpcpy(at, p->name) + 1;
     }
     return ZRO_OK;
 }
 
-static zro_status add_group(zro_optim *opt, const zro_param_group *group)
+/* Gives the engine what this rank owns of the entries behind those that count. */
+static zro_status add_runs(zro_optim *opt, const zro_param_group *group)
 {
-    addition a = { NULL, NULL, NULL, NULL, NULL };
+    zro__run_of *runs = zro__alloc_array(&opt->account, ZRO__KIND_HANDLE, group->n, sizeof *runs);
+    zro_status st = ZRO_OK;
+
+    if (runs == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", group->n);
+    for (size_t i = 0; i < group->n; i++) {
+        const entry *e = &opt->params[opt->n_params + i];
+
+        runs[i] = (zro__run_of){ e->param, opt->n_params + i, 0, e->count, e->name };
+    }
+    if (opt->rule != NULL)
+        st = zro__values_read(opt->rule, group->config == NULL ? opt->defaults : NULL, group->config, group->values,
+                              group->n_values, opt->room);
+    if (st == ZRO_OK)
+        st = zro__update_add(&opt->cycle.update, opt->room, opt->n_params, runs, zro__plan_one(runs, group->n));
+    zro__free(runs);
+    return st;
+}
+
+/* `apart`: those that came before are compared with these, too. */
+static __attribute__((noinline)) zro_status add_group(zro_optim *opt, const zro_param_group *group, int apart)
+{
+    names *copies = NULL;
     zro_status st = check_group(opt, group);
 
     if (st == ZRO_OK)
-        st = take_addition(opt, group->n, &a);
-    if (st == ZRO_OK && opt->rule != NULL)
-        st = zro__values_read(opt->rule, group->config == NULL ? opt->defaults : NULL, group->config, group->values,
-                              group->n_values, a.values);
-    if (st != ZRO_OK)
-        goto end;
-    if (opt->n_params > 0)
-        memcpy(a.params, opt->params, opt->n_params * sizeof(zro_param *));
-    for (size_t i = 0; i < group->n; i++)
-        a.fresh[i] = a.params[opt->n_params + i] = param_of(group, i);
-    st = find_twice(opt, &a, group->n);
-    if (st != ZRO_OK)
-        goto end;
-    zro__plan_one(a.params + opt->n_params, group->n, opt->n_params, a.runs);
-    st = zro__update_add(&opt->cycle.update, a.values, a.runs, group->n);
-    if (st != ZRO_OK)
-        goto end;
-    zro__free(opt->params);
-    zro__free(opt->sorted);
-    opt->params = a.params;
-    opt->sorted = a.sorted;
+        st = reserve(opt, group->n);
+    if (st == ZRO_OK)
+        st = describe_params(opt, group, &copies);
+    if (st == ZRO_OK && apart)
+        st = check_apart(opt, opt->params, opt->n_params + group->n);
+    if (st == ZRO_OK)
+        st = add_runs(opt, group);
+    if (st != ZRO_OK) {
+        zro__free(copies);
+        return st;
+    }
     opt->n_params += group->n;
-    a.params = a.sorted = NULL;
-end:
-    free_addition(&a);
-    return st;
+    copies->next = opt->names;
+    opt->names = copies;
+    return ZRO_OK;
 }
 
 /* ---- create and destroy ---- */
@@ -256,9 +269,15 @@ void zro__optim_release(zro_optim *opt)
         return;
     zro__update_free(&opt->cycle.update);
     zro__pool_destroy(opt->pool);
+    while (opt->names != NULL) {
+        names *next = opt->names->next;
+
+        zro__free(opt->names);
+        opt->names = next;
+    }
     zro__free(opt->defaults);
+    zro__free(opt->room);
     zro__free(opt->params);
-    zro__free(opt->sorted);
     zro__free(opt);
 }
 
@@ -291,7 +310,8 @@ static zro_status check_create(zro_group *group, const zro_param_group *groups, 
 }
 
 /* Everything but the groups. */
-static zro_status build(zro_optim *opt, const zro_rule *rule, const void *rule_config, const zro_optim_config *config)
+static __attribute__((noinline)) zro_status build(zro_optim *opt, const zro_rule *rule, const void *rule_config,
+                                                  const zro_optim_config *config)
 {
     const size_t n_values = rule != NULL ? rule->n_hypers : 0;
     zro_status st;
@@ -299,9 +319,11 @@ static zro_status build(zro_optim *opt, const zro_rule *rule, const void *rule_c
     opt->rule = rule;
     opt->settings = config->settings;
     opt->defaults = zro__alloc_array(&opt->account, ZRO__KIND_HANDLE, n_values, sizeof *opt->defaults);
-    if (opt->defaults == NULL)
+    opt->room = zro__alloc_array(&opt->account, ZRO__KIND_HANDLE, n_values, sizeof *opt->room);
+    if (opt->defaults == NULL || opt->room == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: an optimizer");
     st = rule != NULL ? zro__values_read(rule, NULL, rule_config, NULL, 0, opt->defaults) : ZRO_OK;
+    opt->process = getpid();
     if (st == ZRO_OK && opt->settings.threads > 1)
         st = zro__pool_create(&opt->account, opt->settings.threads, &opt->pool);
     if (st != ZRO_OK)
@@ -317,7 +339,7 @@ static void say_created(const zro_optim *opt)
     double elements = 0;
 
     for (size_t i = 0; i < opt->n_params; i++)
-        elements += (double)zro_param_count(opt->params[i]);
+        elements += (double)opt->params[i].count;
     zro__log(&opt->settings, ZRO_LOG_INFO,
              "optimizer %s: %zu parameters in %zu groups, %.0f elements, %.1f MiB of state; kernels %s, threads %u",
              opt->rule != NULL ? opt->rule->name : "without a rule", opt->n_params, shard->n_groups, elements,
@@ -328,6 +350,7 @@ zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, siz
                             const void *rule_config, const zro_optim_config *config, zro_optim **out)
 {
     zro_optim_config c;
+    zro__fpmode mode;
     zro_optim *opt;
     zro_status st;
 
@@ -343,9 +366,13 @@ zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, siz
     if (opt == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: an optimizer");
     atomic_init(&opt->refs, 1);
+    zro__fpmode_enter(&mode);
     st = build(opt, rule, rule_config, &c);
     for (size_t i = 0; st == ZRO_OK && i < n_groups; i++)
-        st = add_group(opt, &groups[i]);
+        st = add_group(opt, &groups[i], 0);
+    if (st == ZRO_OK)
+        st = check_apart(opt, opt->params, opt->n_params);
+    zro__fpmode_leave(&mode);
     if (st != ZRO_OK) {
         zro__optim_release(opt);
         return st;
@@ -360,27 +387,55 @@ static zro_status check_handle(const zro_optim *opt)
     return opt != NULL ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "the optimizer is NULL");
 }
 
+/* For what uses threads: a forked child does not have them. */
+static zro_status check_threads(const zro_optim *opt)
+{
+    zro_status st = check_handle(opt);
+
+    if (st == ZRO_OK && opt->pool != NULL && getpid() != opt->process)
+        st = zro__fail(ZRO_ERR_STATE, "an optimizer with %u threads cannot be used in a forked child, which does not have them",
+                       (unsigned)opt->settings.threads);
+    return st;
+}
+
 zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *group)
 {
+    zro__fpmode mode;
     zro_status st = check_handle(opt);
 
     if (st == ZRO_OK && group == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "optim_add_param_group: the parameter group is NULL");
-    return st == ZRO_OK ? add_group(opt, group) : st;
+    if (st != ZRO_OK)
+        return st;
+    zro__fpmode_enter(&mode);
+    st = add_group(opt, group, 1);
+    zro__fpmode_leave(&mode);
+    return st;
 }
 
 /* ---- step ---- */
 
+static void say_stepped(zro_optim *opt)
+{
+    if (opt->cycle.skipped)
+        zro__log(&opt->settings, ZRO_LOG_WARN, "step %" PRIu64 " skipped: a gradient is not finite; loss scale %g",
+                 opt->cycle.n_steps, (double)opt->cycle.scaler.scale);
+    if (opt->cycle.n_active > 0 || opt->rule == NULL || opt->said_idle)
+        return;
+    opt->said_idle = 1;
+    zro__log(&opt->settings, ZRO_LOG_WARN,
+             "step %" PRIu64 " updated nothing: no parameter has a gradient (grad_present, zro_param_set_grad)",
+             opt->cycle.n_steps);
+}
+
 zro_status zro_optim_step_local(zro_optim *opt, void *user)
 {
-    zro_status st = check_handle(opt);
+    zro_status st = check_threads(opt);
 
-    if (st != ZRO_OK)
-        return st;
-    st = zro__cycle_step(&opt->cycle, user);
-    if (st == ZRO_OK && opt->cycle.skipped)
-        zro__log(&opt->settings, ZRO_LOG_WARN, "step %llu skipped: a gradient is not finite; loss scale %g",
-                 (unsigned long long)opt->cycle.n_steps, (double)opt->cycle.scaler.scale);
+    if (st == ZRO_OK)
+        st = zro__cycle_step(&opt->cycle, user);
+    if (st == ZRO_OK)
+        say_stepped(opt);
     return st;
 }
 
@@ -414,7 +469,7 @@ zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_us
 
 /* A job of the pool: some parameters' gradients. */
 typedef struct zeroing {
-    zro_param **params;
+    const entry *params;
     zro_zero_grad how;
 } zeroing;
 
@@ -423,11 +478,10 @@ static void zero_some(void *ctx, size_t first, size_t last)
     const zeroing *z = ctx;
 
     for (size_t i = first; i < last; i++) {
-        zro_param *p = z->params[i];
-        zro_dtype type = p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
+        zro_param *p = z->params[i].param;
 
         if (z->how != ZRO_ZERO_LEAVE && p->grad != NULL)
-            memset(p->grad, 0, zro_param_count(p) * zro_dtype_bytes(type));
+            memset(p->grad, 0, z->params[i].count * zro_dtype_bytes(z->params[i].grad_dtype));
         if (z->how != ZRO_ZERO_KEEP)
             __atomic_store_n(&p->grad_present, 0, __ATOMIC_RELEASE);
     }
@@ -435,7 +489,7 @@ static void zero_some(void *ctx, size_t first, size_t last)
 
 zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
 {
-    zro_status st = check_handle(opt);
+    zro_status st = check_threads(opt);
     zeroing z;
 
     if (st != ZRO_OK)
@@ -488,9 +542,7 @@ static zro_status find_value(const zro_optim *opt, size_t group, const char *nam
     if (st != ZRO_OK)
         return st;
     *at = zro__values_find(opt->rule, name);
-    return *at >= 0
-               ? ZRO_OK
-               : zro__fail(ZRO_ERR_INVALID, "%s has no value named \"%s\"", opt->rule->name, name != NULL ? name : "(null)");
+    return *at >= 0 ? ZRO_OK : zro__values_unknown(opt->rule, name);
 }
 
 static zro_status check_count(const zro_optim *opt, const double *values, size_t n)
@@ -506,6 +558,8 @@ zro_status zro_optim_get_value(const zro_optim *opt, size_t group, const char *n
     int at = 0;
     zro_status st = find_value(opt, group, name, &at);
 
+    if (st == ZRO_OK && value == NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "optim_get_value: value is NULL");
     if (st == ZRO_OK)
         *value = opt->cycle.update.shard.groups[group]->values[at];
     return st;
@@ -522,7 +576,6 @@ zro_status zro_optim_get_values(const zro_optim *opt, size_t group, double *valu
     return st;
 }
 
-/* update.values is free between steps. */
 zro_status zro_optim_set_values(zro_optim *opt, size_t group, const double *values, size_t n)
 {
     zro_status st = check_values_of(opt, group);
@@ -542,14 +595,12 @@ zro_status zro_optim_set_value(zro_optim *opt, size_t group, const char *name, d
 {
     int at = 0;
     zro_status st = find_value(opt, group, name, &at);
-    double *room;
 
     if (st != ZRO_OK)
         return st;
-    room = opt->cycle.update.values;
-    memcpy(room, opt->cycle.update.shard.groups[group]->values, opt->rule->n_hypers * sizeof *room);
-    room[at] = value;
-    return zro_optim_set_values(opt, group, room, opt->rule->n_hypers);
+    memcpy(opt->room, opt->cycle.update.shard.groups[group]->values, opt->rule->n_hypers * sizeof *opt->room);
+    opt->room[at] = value;
+    return zro_optim_set_values(opt, group, opt->room, opt->rule->n_hypers);
 }
 
 /* ---- state ---- */
@@ -580,6 +631,17 @@ static int find_slot(const zro_optim *opt, const char *name)
     return -1;
 }
 
+static zro_status unknown_slot(const zro_optim *opt, const char *name)
+{
+    char known[256] = "";
+
+    for (size_t i = 0; i < zro_optim_slots(opt) && strlen(known) < sizeof known - 64; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), " %.60s", zro_optim_slot_name(opt, i));
+    return zro__fail(ZRO_ERR_INVALID, "%s has no slot named \"%s\"; there is:%s",
+                     opt->rule != NULL ? opt->rule->name : "an optimizer without a rule", name != NULL ? name : "(null)",
+                     known[0] != '\0' ? known : " none");
+}
+
 zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, zro_slot *slot)
 {
     zro__part_group *group = NULL;
@@ -587,6 +649,8 @@ zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, 
     zro_status st = check_handle(opt);
     int s;
 
+    if (st == ZRO_OK && slot == NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "optim_slot: slot is NULL");
     if (st != ZRO_OK)
         return st;
     memset(slot, 0, sizeof *slot);
@@ -594,8 +658,7 @@ zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, 
         return zro__fail(ZRO_ERR_INVALID, "there is no parameter %zu, only %zu of them", param, opt->n_params);
     s = find_slot(opt, name);
     if (s < 0)
-        return zro__fail(ZRO_ERR_INVALID, "%s has no slot named \"%s\"",
-                         opt->rule != NULL ? opt->rule->name : "an optimizer without a rule", name != NULL ? name : "(null)");
+        return unknown_slot(opt, name);
     piece = zro__shard_find(&opt->cycle.update.shard, param, &group);
     slot->dtype = ZRO_F32;
     if (piece == NULL)
@@ -630,6 +693,7 @@ zro_status zro_optim_info(const zro_optim *opt, zro_step_info *info)
     i.skipped = opt->cycle.skipped;
     i.n_skipped = opt->cycle.n_skipped;
     i.n_steps = opt->cycle.n_steps;
+    i.n_updated = opt->cycle.skipped ? 0 : opt->cycle.n_active;
     i.norm = opt->cycle.norm;
     i.state_bytes = zro__shard_bytes(&opt->cycle.update.shard);
     memcpy(info, &i, size < sizeof i ? size : sizeof i);
@@ -639,6 +703,7 @@ zro_status zro_optim_info(const zro_optim *opt, zro_step_info *info)
 
 zro_status zro_optim_set_scale(zro_optim *opt, double scale, uint32_t growth_tracker)
 {
+    zro__fpmode mode;
     zro_status st = check_handle(opt);
 
     if (st == ZRO_OK && opt->cycle.scales != ZRO_ON)
@@ -650,7 +715,9 @@ zro_status zro_optim_set_scale(zro_optim *opt, double scale, uint32_t growth_tra
                        (unsigned)growth_tracker, (unsigned)opt->cycle.scaler.interval);
     if (st != ZRO_OK)
         return st;
-    opt->cycle.scaler.scale = (float)scale;
+    zro__fpmode_enter(&mode);
+    zro__scaler_set(&opt->cycle.scaler, scale);
+    zro__fpmode_leave(&mode);
     opt->cycle.scaler.tracker = growth_tracker;
     return ZRO_OK;
 }
@@ -663,18 +730,16 @@ static zro_status check_float(const zro_optim *opt)
     char name[ZRO__NAME_BYTES];
 
     for (size_t i = 0; opt->rule == NULL && i < opt->n_params; i++) {
-        const zro_param *p = opt->params[i];
-
-        if (!zro__dtype_is_float(p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype))
+        if (!zro__dtype_is_float(opt->params[i].grad_dtype))
             return zro__fail(ZRO_ERR_UNSUPPORTED, "parameter %s: gradients of integers cannot be clipped",
-                             zro__param_name(p, i, name));
+                             zro__param_name(opt->params[i].name, i, name));
     }
     return ZRO_OK;
 }
 
 zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type, double *norm)
 {
-    zro_status st = check_handle(opt);
+    zro_status st = check_threads(opt);
 
     if (st == ZRO_OK && !(max_norm >= 0))
         st = zro__fail(ZRO_ERR_INVALID, "clip_grad_norm: max_norm = %g, must not be negative", max_norm);
@@ -687,7 +752,7 @@ zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type,
 
 zro_status zro_clip_grad_value(zro_optim *opt, double max_value)
 {
-    zro_status st = check_handle(opt);
+    zro_status st = check_threads(opt);
 
     if (st == ZRO_OK && !(max_value > 0 && isfinite(max_value)))
         st = zro__fail(ZRO_ERR_INVALID, "clip_grad_value: max_value = %g, must be above 0 and finite", max_value);

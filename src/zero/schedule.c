@@ -15,6 +15,7 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "base/settings.h"
 #include "base/status.h"
 #include "optim/schedule.h"
 #include "zero/optim.h"
@@ -419,26 +420,12 @@ zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total
     return create(optim, &args, NULL, NULL, out);
 }
 
-/* `out` has the defaults; what the program's struct does not have yet stays so.  It has at least `first_bytes`. */
-static zro_status read_config(const char *what, const void *config, size_t first_bytes, void *out, size_t bytes)
-{
-    size_t given;
-
-    if (config == NULL)
-        return ZRO_OK;
-    given = *(const size_t *)config;
-    if (given < first_bytes || given > 4096)
-        return zro__fail(ZRO_ERR_INVALID, "zro_%s_config: struct_size = %zu; begin with its initializer", what, given);
-    memcpy(out, config, given < bytes ? given : bytes);
-    *(size_t *)out = bytes;
-    return ZRO_OK;
-}
-
 zro_status zro_schedule_one_cycle(zro_optim *optim, const zro_one_cycle_config *config, zro_schedule **out)
 {
     zro__schedule_args args = { .kind = ZRO__SCHEDULE_ONE_CYCLE, .one_cycle = one_cycle_defaults };
-    zro_status st = read_config("one_cycle", config, offsetof(zro_one_cycle_config, final_div_factor) + sizeof(double),
-                                &args.one_cycle, sizeof args.one_cycle);
+    zro_status st =
+        zro__config_take("zro_one_cycle_config", config, offsetof(zro_one_cycle_config, final_div_factor) + sizeof(double),
+                         &args.one_cycle, sizeof args.one_cycle);
 
     if (out != NULL)
         *out = NULL;
@@ -448,8 +435,8 @@ zro_status zro_schedule_one_cycle(zro_optim *optim, const zro_one_cycle_config *
 zro_status zro_schedule_plateau(zro_optim *optim, const zro_plateau_config *config, zro_schedule **out)
 {
     zro__schedule_args args = { .kind = ZRO__SCHEDULE_PLATEAU, .plateau = plateau_defaults };
-    zro_status st =
-        read_config("plateau", config, offsetof(zro_plateau_config, eps) + sizeof(double), &args.plateau, sizeof args.plateau);
+    zro_status st = zro__config_take("zro_plateau_config", config, offsetof(zro_plateau_config, eps) + sizeof(double),
+                                     &args.plateau, sizeof args.plateau);
 
     if (out != NULL)
         *out = NULL;

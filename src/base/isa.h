@@ -1,0 +1,34 @@
+/* For files that are compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512 and the compiler's flags for it: what
+ * they define is named by it, and chosen among at run time.
+ *
+ * Such a file is plain C that the compiler vectorises: the instruction set decides how many elements an instruction takes, never
+ * what is computed.  -ffp-contract=off keeps products and sums apart; -fno-trapping-math allows selects instead of branches. */
+#ifndef ZRO_BASE_ISA_H
+#define ZRO_BASE_ISA_H
+
+#include <float.h>
+#include <stdint.h>
+
+#if defined(__FAST_MATH__)
+#error "the order and the rounding of additions are part of the interface: do not build with -ffast-math or -Ofast"
+#endif
+#if FLT_EVAL_METHOD != 0
+#error "f32 must be computed in f32: build with SSE2 arithmetic"
+#endif
+
+#ifndef ZRO__ISA
+#define ZRO__ISA base
+#endif
+#define ZRO__PASTE_(a, b) a##b
+#define ZRO__PASTE(a, b) ZRO__PASTE_(a, b)
+#define ZRO__OF_ISA(name) ZRO__PASTE(name, ZRO__ISA) /* name_ becomes name_avx2 */
+
+#define ZRO__INLINE inline __attribute__((always_inline))
+
+/* Elements in memory: at any address, whatever the program declared them to be. */
+#define ZRO__ELEMENT __attribute__((aligned(1), may_alias))
+typedef float zro__f32 ZRO__ELEMENT;
+typedef double zro__f64 ZRO__ELEMENT;
+typedef uint16_t zro__h16 ZRO__ELEMENT;
+
+#endif
