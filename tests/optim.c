@@ -176,6 +176,8 @@ static void refuses_configs(zt_rank *t)
     group = group_of(&b);
     memset(&by_function, 0x55, sizeof by_function);
     zro_adamw_config_init(&by_function);
+    CHECK(strcmp(by_function.rule, adamw.rule) == 0);
+    by_function.rule = adamw.rule; /* the same text, but perhaps elsewhere */
     CHECK(memcmp(&by_function, &adamw, sizeof adamw) == 0);
     adamw.weight_decay = 0.25;
     adamw.amsgrad = ZRO_ON;

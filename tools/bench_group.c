@@ -25,7 +25,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -426,37 +425,11 @@ static zro_status check_room(bench *b, int *fits)
 
 /* ---- results ---- */
 
-static void print_text(const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\')
-            putchar('\\');
-        putchar((unsigned char)*text < ' ' ? ' ' : *text);
-    }
-}
-
-static void find_processor(char *name, size_t bytes)
-{
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    char line[256];
-
-    snprintf(name, bytes, "unknown processor");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            snprintf(name, bytes, "%s", strchr(line, ':') + 1 + strspn(strchr(line, ':') + 1, " \t"));
-            break;
-        }
-    }
-    if (f != NULL)
-        fclose(f);
-}
-
 /* Numbers do not follow the locale, since the command never sets one. */
 static void print_json(const bench *b, const char *processor, const char *date)
 {
     printf("{\"zro\": \"%s\", \"machine\": \"", zro_version());
-    print_text(processor);
+    bench_print_text(processor);
     printf("\", \"cores\": %d, \"date\": \"%s\", \"ranks\": %d, \"kernels\": \"%s\", \"rows\": [", b->options->cores, date,
            b->size, zro__kernels_get(ZRO_KERNELS_AUTO)->name);
     for (int i = 0; i < b->n_rows; i++) {
@@ -495,11 +468,9 @@ static void print_table(const bench *b, const char *processor, const char *date)
 static void print_rows(const bench *b)
 {
     char processor[128], date[32];
-    time_t now = time(NULL);
-    struct tm tm;
 
-    find_processor(processor, sizeof processor);
-    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &tm));
+    bench_machine(processor, sizeof processor);
+    bench_date(date, sizeof date);
     if (b->options->json)
         print_json(b, processor, date);
     else

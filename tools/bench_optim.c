@@ -215,7 +215,7 @@ static zro_status find_array(const zro_optim *optim, size_t param, const char *n
     zro_slot slot;
     zro_status st = zro_optim_slot(optim, param, name, &slot);
 
-    if (st == ZRO_OK && slot.present && slot.count == r->count)
+    if (st == ZRO_OK && slot.present)
         r->arrays[(*n)++] = slot.data;
     return st;
 }
@@ -419,6 +419,7 @@ static zro_status make_optim(const bench *b, list *l, const row *r, zro_optim **
     return st;
 }
 
+/* `room` is for twice as many samples as are wanted of each loop, and as many of the step as of both. */
 static zro_status measure_step(bench *b, row *r, sample *room)
 {
     const int enough = b->options->samples;
@@ -428,10 +429,9 @@ static zro_status measure_step(bench *b, row *r, sample *room)
     double us;
     zro_status st = make_optim(b, &b->list, r, &optim);
 
-    for (int k = 0; k < SIDES; k++)
-        sides[k] = (side){
-            k == STEP ? optim : NULL, &shape, b->pool, 0, 1, room + (size_t)(k == STEP ? 0 : (k + 1) * 2 * enough), 0, 0
-        };
+    sides[STEP] = (side){ .optim = optim, .samples = room };
+    sides[ROOF] = (side){ .shape = &shape, .pool = b->pool, .samples = room + 4 * enough };
+    sides[ROOF2] = (side){ .shape = &shape, .pool = b->pool, .samples = room + 6 * enough };
     if (st == ZRO_OK)
         st = make_shape(b, optim, zro_rule_find(r->rule->name), r->dtype, &shape);
     if (st == ZRO_OK)

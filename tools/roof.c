@@ -117,7 +117,8 @@ static void advance(roof_span *s, size_t bytes)
 {
     s->bytes -= bytes;
     s->grad += s->halves ? bytes / 2 : bytes;
-    s->output += s->halves ? bytes / 2 : 0;
+    if (s->halves)
+        s->output += bytes / 2;
     for (int k = 0; k < s->n_arrays; k++)
         s->arrays[k] += bytes;
 }

@@ -7,6 +7,7 @@
 #define ZRO_BASE_ISA_H
 
 #include <float.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(__FAST_MATH__)
@@ -24,6 +25,17 @@
 #define ZRO__OF_ISA(name) ZRO__PASTE(name, ZRO__ISA) /* name_ becomes name_avx2 */
 
 #define ZRO__INLINE inline __attribute__((always_inline))
+
+/* Brings the lines of [from, to) bytes behind `base` into the caches.  Always inlined: gcc takes a function that only prefetches for
+ * one without effects, and leaves out calls of it.  `write` is a constant. */
+static ZRO__INLINE void zro__prefetch(const void *base, size_t from, size_t to, int write)
+{
+    for (size_t b = from; b < to; b += 64)
+        if (write)
+            __builtin_prefetch((const char *)base + b, 1, 3);
+        else
+            __builtin_prefetch((const char *)base + b, 0, 3);
+}
 
 /* Elements in memory: at any address, whatever the program declared them to be. */
 #define ZRO__ELEMENT __attribute__((aligned(1), may_alias))

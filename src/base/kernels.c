@@ -136,7 +136,7 @@ typedef struct job {
 } job;
 
 /* Brings what the m elements at `at`, plus the distance, need into the caches. */
-static NOINLINE void prefetch_ahead(const job *j, size_t at, size_t m)
+static INLINE void prefetch_ahead(const job *j, size_t at, size_t m)
 {
     size_t size = zro_dtype_bytes(j->r->dtype), from, to;
 
@@ -144,12 +144,10 @@ static NOINLINE void prefetch_ahead(const job *j, size_t at, size_t m)
     to = from + least(m, j->count - at - j->ahead) * size;
     for (int d = 0; d < j->n_dst; d++)
         if (has_bit(j->in_place, d))
-            for (size_t b = from; b < to; b += 64)
-                __builtin_prefetch((const char *)j->dst[d] + b, 1, 3);
+            zro__prefetch(j->dst[d], from, to, 1);
     for (int k = 0; k < j->r->n; k++)
         if (j->src[k] != NULL)
-            for (size_t b = from; b < to; b += 64)
-                __builtin_prefetch((const char *)j->src[k] + b, 0, 3);
+            zro__prefetch(j->src[k], from, to, 0);
 }
 
 static INLINE void prefetch(const job *j, size_t at, size_t m)

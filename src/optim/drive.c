@@ -135,24 +135,15 @@ static NOINLINE void begin_slots(const zro__drive *d)
             fill(d->slots[s], d->type, d->begin[s], d->count);
 }
 
-static INLINE void prefetch_lines(const void *base, size_t from, size_t to, int write)
+static INLINE void prefetch(const zro__drive *d, size_t from, size_t to, size_t size, size_t data_size, size_t grad_size)
 {
-    for (size_t b = from; b < to; b += 64)
-        if (write)
-            __builtin_prefetch((const char *)base + b, 1, 3);
-        else
-            __builtin_prefetch((const char *)base + b, 0, 3);
-}
-
-static NOINLINE void prefetch(const zro__drive *d, size_t from, size_t to, size_t size, size_t data_size, size_t grad_size)
-{
-    prefetch_lines(d->grad, from * grad_size, to * grad_size, 0);
-    prefetch_lines(d->data, from * data_size, to * data_size, 1);
+    zro__prefetch(d->grad, from * grad_size, to * grad_size, 0);
+    zro__prefetch(d->data, from * data_size, to * data_size, 1);
     if (d->master != NULL)
-        prefetch_lines(d->master, from * size, to * size, 1);
+        zro__prefetch(d->master, from * size, to * size, 1);
     for (size_t s = 0; s < ZRO_MAX_SLOTS; s++)
         if (d->slots[s] != NULL)
-            prefetch_lines(d->slots[s], from * size, to * size, 1);
+            zro__prefetch(d->slots[s], from * size, to * size, 1);
 }
 
 static void set_tile(zro_rule_tile *t, void **slots, const zro__drive *d, size_t done, size_t n, size_t size)
@@ -172,7 +163,8 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
     t->grad = at(d->grad, done, zro__float_bytes(d->grad_type));
     if (d->grad_type != d->type || !is_neutral(d->factors)) {
         widen(grad, d->type, t->grad, d->grad_type, n);
-        apply_factors(grad, d->type, n, d->factors);
+        if (!is_neutral(d->factors))
+            apply_factors(grad, d->type, n, d->factors);
         t->grad = grad;
     }
     t->data = d->data_type == d->type ? there : d->master != NULL ? at(d->master, done, size) : data;
@@ -189,12 +181,13 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
 
 static void drive(const zro__drive *d)
 {
-    enum { PIECE = 4096 };
-    double grad[ZRO__TILE] ALIGNED, data[ZRO__TILE] ALIGNED;
+    enum { PIECE = 4096, WIDE = 256 }; /* elements of a call: on memory itself; of a tile, where nothing is prefetched */
+    double grad[WIDE] ALIGNED, data[WIDE] ALIGNED;
     const size_t size = zro__float_bytes(d->type), data_size = zro__float_bytes(d->data_type);
     const size_t grad_size = zro__float_bytes(d->grad_type), ahead = d->ahead;
     const int direct = d->grad_type == d->type && d->data_type == d->type && is_neutral(d->factors);
-    size_t step = d->whole ? d->count : direct && ahead == 0 ? PIECE : ZRO__TILE, n;
+    const size_t step = d->whole ? d->count : ahead != 0 ? ZRO__TILE : direct ? PIECE : WIDE;
+    size_t n;
     void *slots[ZRO_MAX_SLOTS];
     zro_rule_tile t = { 0, NULL, NULL, slots, d->scalars, d->user, d->param, 0 };
 
