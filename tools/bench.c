@@ -88,7 +88,7 @@ const tool tool_bench = {
     "      --kernels K   auto (the best), base, avx2, avx512, or all that the processor has; default: auto\n"
     "      --threads N   that a step is divided over; default: 1\n"
     "      --params N    elements of all parameters together; default: 124439808, those of GPT-2 124M\n"
-    "      --samples N   of each side, at least; default: 15\n"
+    "      --samples N   of each side, at least; default: 31\n"
     "      --quick       adam, adamw and sgd on a quarter of the parameters\n"
     "  -h, --help\n",
     bench_main,

@@ -34,7 +34,7 @@
 
 enum {
     DEFAULT_PARAMS = 124439808, /* GPT-2's smallest */
-    DEFAULT_SAMPLES = 15,
+    DEFAULT_SAMPLES = 31,
     MAX_SAMPLES = 1000,
     MAX_THREADS = 256,
     WARM_STEPS = 8, /* RAdam takes its final form in the sixth */

@@ -130,7 +130,7 @@ static NOINLINE void begin_slots(const zro__drive *d)
 {
     if (d->fill_master)
         widen(d->master, ZRO_F32, d->data, d->data_type, d->count);
-    for (size_t s = 0; s < ZRO_MAX_SLOTS; s++)
+    for (size_t s = 0; s < d->n_slots; s++)
         if ((d->fill >> s & 1) != 0 && d->slots[s] != NULL)
             fill(d->slots[s], d->type, d->begin[s], d->count);
 }
@@ -141,7 +141,7 @@ static INLINE void prefetch(const zro__drive *d, size_t from, size_t to, size_t 
     zro__prefetch(d->data, from * data_size, to * data_size, 1);
     if (d->master != NULL)
         zro__prefetch(d->master, from * size, to * size, 1);
-    for (size_t s = 0; s < ZRO_MAX_SLOTS; s++)
+    for (size_t s = 0; s < d->n_slots; s++)
         if (d->slots[s] != NULL)
             zro__prefetch(d->slots[s], from * size, to * size, 1);
 }
@@ -150,7 +150,7 @@ static void set_tile(zro_rule_tile *t, void **slots, const zro__drive *d, size_t
 {
     t->count = n;
     t->first = d->first + done;
-    for (size_t s = 0; s < ZRO_MAX_SLOTS; s++)
+    for (size_t s = 0; s < d->n_slots; s++)
         slots[s] = d->slots[s] != NULL ? at(d->slots[s], done, size) : NULL;
 }
 

@@ -26,8 +26,9 @@ typedef struct zro__drive {
     zro_dtype data_type, grad_type;
     const void *grad;
     void *data;
-    void *master; /* f32 beside 16-bit data, or NULL */
-    void *slots[ZRO_MAX_SLOTS];
+    void *master;               /* f32 beside 16-bit data, or NULL */
+    void *slots[ZRO_MAX_SLOTS]; /* NULL: none */
+    size_t n_slots;
     uint32_t fill;        /* bits: slots that begin here */
     uint32_t fill_master; /* the master begins here */
     const double *begin;  /* by slot: what such a slot begins with */

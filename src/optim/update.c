@@ -255,6 +255,7 @@ typedef struct step {
 /* One thread's part of it. */
 typedef struct part {
     zro__update *u;
+    const zro__set *set; /* that the drive is set up for */
     zro__drive drive;
 } part;
 
@@ -290,6 +291,22 @@ static ZRO__INLINE void look_ahead(const zro__part_group *g, const zro__piece *p
             zro__prefetch((char *)g->slots[s] + p->offset, 0, p->count * zro__float_bytes(p->type), 1);
 }
 
+/* What all pieces of a set have in common. */
+static void begin_set(part *w, const zro__set *set)
+{
+    zro__drive *d = &w->drive;
+
+    w->set = set;
+    d->type = set->type;
+    d->loop = set->type == ZRO_F64 ? w->u->loops.f64 : w->u->loops.f32;
+    d->n_slots = w->u->shard.rule->n_slots;
+    d->fill = set->fresh;
+    d->fill_master = set->has_master && (set->present >> ZRO__MASTER & 1) == 0;
+    d->begin = set->begin;
+    d->scalars = set->type == ZRO_F64 ? (const void *)set->f64 : set->f32;
+    memset(d->slots, 0, sizeof d->slots);
+}
+
 static void run_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t from, size_t to, size_t block)
 {
     part *w = ctx;
@@ -298,24 +315,20 @@ static void run_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t from,
     zro__drive *d = &w->drive;
 
     (void)block;
-    look_ahead(g, p, u->shard.rule->n_slots);
+    if (set != w->set)
+        begin_set(w, set);
+    look_ahead(g, p, d->n_slots);
     d->count = to - from;
     d->first = p->first + from;
     d->param = p->index;
-    d->type = p->type;
-    d->loop = p->type == ZRO_F64 ? u->loops.f64 : u->loops.f32;
     d->data_type = p->data_type;
     d->grad_type = p->grad_type;
     d->grad = element(p->param->grad, d->first, p->grad_type);
     d->data = element(p->param->data, d->first, p->data_type);
-    d->master = p->master != SIZE_MAX ? element(zro__shard_slot(g, p, ZRO__MASTER), from, ZRO_F32) : NULL;
-    for (size_t s = 0; s < u->shard.rule->n_slots; s++)
-        d->slots[s] =
-            (set->needed >> s & 1) != 0 && g->slots[s] != NULL ? element(zro__shard_slot(g, p, s), from, p->type) : NULL;
-    d->fill = set->fresh;
-    d->fill_master = d->master != NULL && (set->present >> ZRO__MASTER & 1) == 0;
-    d->begin = set->begin;
-    d->scalars = p->type == ZRO_F64 ? (const void *)set->f64 : set->f32;
+    d->master = set->has_master ? element(zro__shard_slot(g, p, ZRO__MASTER), from, ZRO_F32) : NULL;
+    for (size_t s = 0; s < d->n_slots; s++)
+        if ((set->needed >> s & 1) != 0 && g->slots[s] != NULL)
+            d->slots[s] = element((char *)g->slots[s] + p->offset, from, set->type);
     if (d->stochastic)
         d->key = zro__random_key(u->seed, step_number(u, set), p->index);
     u->drive(d);
