@@ -10,7 +10,7 @@ all: ## build library, command and examples
 	@scripts/setup build
 	@scripts/build build
 
-check: ## test, in about three minutes
+check: ## test, in about five minutes
 	@scripts/setup check
 	@scripts/check fast
 
@@ -40,8 +40,9 @@ mutants: ## one-line faults that the tests must notice
 	@scripts/setup check-full
 	@scripts/mutants
 
-bench: all ## time the collective calls; ARGS= is handed on
+bench: all ## time the collective calls and the optimizers; ARGS= is handed on to the former
 	build/bin/zro bench group $(ARGS)
+	build/bin/zro bench optim
 
 format: ## format all C files
 	@scripts/setup check
