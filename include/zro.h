@@ -8,8 +8,8 @@
  * never wait for another.
  *
  * Errors.  Every call that can fail returns a zro_status; zro_last_error() has the text.  A group is whole or broken: LOST,
- * TIMEOUT and MISMATCH of a collective call break it (and MEMORY, if a peer's array cannot be mapped), and from then on every call on it returns that verdict; it can only be
- * destroyed.  Other errors refuse the call and leave the group whole.
+ * TIMEOUT and MISMATCH of a collective call break it (and MEMORY, if a peer's array cannot be mapped), and from then on every
+ * call on it returns that verdict; it can only be destroyed.  Other errors refuse the call and leave the group whole.
  *
  * Other languages.  Every function is an exported symbol.  There are no function-like macros, inline functions, bit-fields,
  * unions, varargs or structs by value here.  Configurations begin with their size and are filled by an initializer that
@@ -165,8 +165,9 @@ typedef struct zro_link {
     /* Makes progress with everything that is open. */
     void (*poll)(void *self);
 
-    /* Gives up an OPEN request, which becomes FAILED, or DONE if it just was.  It may stay OPEN if its bytes are still being used;
-     * then they stay where they are for good.  The rest of a message that is half sent must still go, for those behind it. */
+    /* Gives up an OPEN request, which becomes FAILED, or DONE if it just was.  It may stay OPEN if its bytes are still being
+     * used; then they stay where they are for good.  The rest of a message that is half sent must still go, for those behind
+     * it. */
     void (*cancel)(void *self, zro_link_request *request);
 
     /* A number that this process has not given out before and no other rank of the first group ever gives out; 4 channels
@@ -213,8 +214,8 @@ ZRO_API void zro_group_config_init(zro_group_config *config);
  * (numbers with commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable is as good as none.
  *
  * INVALID      a variable is malformed; the text names it
- * UNSUPPORTED  started by an MPI launcher with more than one task, in a program that is not linked with libzro_mpi, or with that
- *              of another MPI */
+ * UNSUPPORTED  started by an MPI launcher with more than one task, in a program that is not linked with libzro_mpi, or with
+ *              that of another MPI */
 ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_group **out);
 
 /* A group of any processes or threads, whoever started them, in two steps: each rank writes a ticket, the program brings the
@@ -222,14 +223,15 @@ ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_gro
  * config.link, the same in both steps.
  *
  * zro_group_ticket: local; it holds a file descriptor until the create, so each ticket must be used, once, in the process
- * that wrote it, or dropped there (dropping one that was used does nothing).  zro_group_create_tickets: collective; `tickets` are `size` of them in rank order.  On failure *out is NULL
- * on every rank that the others could reach.
+ * that wrote it, or dropped there (dropping one that was used does nothing).  zro_group_create_tickets: collective; `tickets`
+ * are `size` of them in rank order.  On failure *out is NULL on every rank that the others could reach.
  *
  * Several ranks may be threads of one process; then the process, not the thread, is what can be lost.  They share what the
  * first of them holds: drop none of their tickets while others use theirs.
  *
  * INVALID      not tickets, or not these ranks'
- * UNSUPPORTED  the ranks cannot share memory (other machines, users, or namespaces) and have no link; the same text on all ranks
+ * UNSUPPORTED  the ranks cannot share memory (other machines, users, or namespaces) and have no link; the same text on all
+ *              ranks
  * MISMATCH     the ranks passed different sizes or cells */
 #define ZRO_TICKET_BYTES 256
 ZRO_MUST zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, void *ticket);
@@ -248,7 +250,8 @@ ZRO_MUST zro_status zro_group_create_members(zro_group *parent, const int *ranks
 ZRO_MUST zro_status zro_group_duplicate(zro_group *group, zro_group **out);
 
 /* Local; takes NULL; does not wait for peers; any thread may call it, but for a submitted function of this group, where it does
- * nothing.  Calls and submitted work that have not finished are cancelled, which breaks the group for the others (LOST).  Memory and sub-groups made from it live on. */
+ * nothing.  Calls and submitted work that have not finished are cancelled, which breaks the group for the others (LOST).
+ * Memory and sub-groups made from it live on. */
 ZRO_API void zro_group_destroy(zro_group *group);
 
 /* Local.  The label is the rank's number in the first group, from which this one was made. */
@@ -365,9 +368,9 @@ enum { ZRO_MAX_DIMS = 8 };
 
 /* A named array with a gradient beside it.  Fill it by the initializer.
  *
- * An array of these is the program's memory, kept by reference by the handles made from it until they are destroyed; name, shape
- * and types are copied and must not change.  Between steps the program may re-point data and grad, whose addresses are read
- * afresh by every step, and change grad_present and requires_grad.
+ * An array of these is the program's memory, kept by reference by the handles made from it until they are destroyed; name,
+ * shape and types are copied and must not change.  Between steps the program may re-point data and grad, whose addresses are
+ * read afresh by every step, and change grad_present and requires_grad.
  *
  * A step updates what has a gradient: absent is not zero.  A parameter without one is not updated, decayed or counted. */
 typedef struct zro_param {
@@ -387,7 +390,8 @@ typedef struct zro_param {
 } zro_param;
 
 /* clang-format off */
-#define ZRO_PARAM_INIT { NULL, NULL, 0, 1, ZRO_F32, ZRO_SAME, 0, ZRO_LAYOUT_DENSE, 1, 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0 } }
+#define ZRO_PARAM_INIT { NULL, NULL, 0, 1, ZRO_F32, ZRO_SAME, 0, ZRO_LAYOUT_DENSE, 1, 0, NULL, \
+                         { 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0 } }
 /* clang-format on */
 
 ZRO_API void zro_param_init(zro_param *param);
@@ -398,14 +402,14 @@ ZRO_API size_t zro_param_count(const zro_param *param);
 /* Says that `grad` is the gradient from now on; NULL: that there is none.  Local. */
 ZRO_API void zro_param_set_grad(zro_param *param, void *grad);
 
-/* One number over the values of all parameters in order and where one ends and the next begins, all NaNs being equal: two runs that
- * print it after every step can be compared with diff.  Local. */
+/* One number over the values of all parameters in order and where one ends and the next begins, all NaNs being equal: two runs
+ * that print it after every step can be compared with diff.  Local. */
 ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash);
 
 /* ---- optimizer ---- */
 
-/* An update rule: how gradients change parameters and state.  Those of the library are got by name or by function; a program may
- * pass a table of its own (see below). */
+/* An update rule: how gradients change parameters and state.  Those of the library are got by name or by function; a program
+ * may pass a table of its own (see below). */
 typedef struct zro_rule zro_rule;
 ZRO_API const zro_rule *
 zro_rule_find(const char *name); /* "sgd", "adam", ..., or PyTorch's "SGD", ...; NULL: unknown, and not to be passed on */
@@ -567,8 +571,8 @@ typedef enum zro_rounding {
     ZRO_STOCHASTIC = 1 /* of bf16 parameters without masters: up or down by chance, right on average */
 } zro_rounding;
 
-/* What is done to gradients before the rule sees them, in this order, each result rounded: unscaled by 1 / loss scale; clipped by
- * norm, that is, multiplied by min(1, clip_norm / (norm + 1e-6)); clipped by value. */
+/* What is done to gradients before the rule sees them, in this order, each result rounded: unscaled by 1 / loss scale; clipped
+ * by norm, that is, multiplied by min(1, clip_norm / (norm + 1e-6)); clipped by value. */
 typedef struct zro_optim_config {
     size_t struct_size;
     zro_settings settings; /* of an optimizer without a group, for which no environment is read; otherwise the group's count */
@@ -587,27 +591,30 @@ typedef struct zro_optim_config {
 } zro_optim_config;
 
 /* clang-format off */
-#define ZRO_OPTIM_CONFIG_INIT { sizeof(zro_optim_config), ZRO_SETTINGS_INIT, ZRO_ON, ZRO_NEAREST, 0, 0, 2, 0, ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000 }
+#define ZRO_OPTIM_CONFIG_INIT { sizeof(zro_optim_config), ZRO_SETTINGS_INIT, ZRO_ON, ZRO_NEAREST, 0, 0, 2, 0, \
+                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000 }
 /* clang-format on */
 
 ZRO_API void zro_optim_config_init(zro_optim_config *config);
 
 typedef struct zro_optim zro_optim;
 
-/* Makes an optimizer for the groups' parameters, none of which may share memory with another (tied weights are one parameter).  `rule_config` is the rule's struct with the values of groups that have none of
- * their own (NULL: the defaults); a NULL rule keeps no state and updates nothing, because the program does.  `group` is NULL in
- * this version: the optimizer is not sharded.  `rule` and what it points to must stay until destroy.
+/* Makes an optimizer for the groups' parameters, none of which may share memory with another (tied weights are one parameter).
+ * `rule_config` is the rule's struct with the values of groups that have none of their own (NULL: the defaults); a NULL rule
+ * keeps no state and updates nothing, because the program does.  `group` is NULL in this version: the optimizer is not
+ * sharded.  `rule` and what it points to must stay until destroy.
  *
  * A parameter's index is its place in the groups' parameters one after another, groups added later included.
  *
- * INVALID      no groups, a group without parameters, a parameter that is NULL, twice there, or not dense; a value out of range,
- *              unknown, NaN; a config of another rule; the text names it
+ * INVALID      no groups, a group without parameters, a parameter that is NULL, twice there, or not dense; a value out of
+ *              range, unknown, NaN; a config of another rule; the text names it
  * UNSUPPORTED  an element type that the rule has no loop for; a group; kernels that this processor lacks */
 ZRO_MUST zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
                                      const void *rule_config, const zro_optim_config *config, zro_optim **out);
 ZRO_API void zro_optim_destroy(zro_optim *optim);
 
-/* Another group of parameters, with the config given to create where it has none of its own.  On failure nothing has changed. */
+/* Another group of parameters, with the config given to create where it has none of its own.  On failure nothing has
+ * changed. */
 ZRO_MUST zro_status zro_optim_add_param_group(zro_optim *optim, const zro_param_group *group);
 
 /* One step for all parameters that have a gradient.  `user` is handed to the rule.  Gradients stay as they are.  Nothing has
@@ -647,8 +654,9 @@ ZRO_MUST zro_status zro_optim_get_values(const zro_optim *optim, size_t group, d
 ZRO_MUST zro_status zro_optim_set_values(zro_optim *optim, size_t group, const double *values, size_t n);
 
 /* State as memory: this rank's part of a parameter's slot, to be read and written between steps at an address that stays until
- * destroy.  A slot is absent until its parameter is stepped (Adagrad's are there from creation).  Slots have PyTorch's names, in
- * f32, or f64 for f64 parameters; one that is a single number for the parameter ("step") is an f64.  "master" holds the f32 masters.
+ * destroy.  A slot is absent until its parameter is stepped (Adagrad's are there from creation).  Slots have PyTorch's names,
+ * in f32, or f64 for f64 parameters; one that is a single number for the parameter ("step") is an f64.  "master" holds the f32
+ * masters.
  *
  * INVALID  no such parameter, or the rule has no slot of that name (that it would need with other values is no error) */
 typedef struct zro_slot {
@@ -662,9 +670,10 @@ ZRO_API size_t zro_optim_slots(const zro_optim *optim);                    /* ho
 ZRO_API const char *zro_optim_slot_name(const zro_optim *optim, size_t i); /* NULL: there is no i-th */
 ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const char *name, zro_slot *slot);
 
-/* The norm over all gradients, as it is now, and the gradients clipped in place: multiplied by min(1, max_norm / (norm + 1e-6)),
- * or held within +-max_value (> 0).  norm_type is 2, INFINITY or any p > 0.  A norm or a factor that is not finite goes into the gradients as in PyTorch.  Absent gradients do
- * not count.  `norm` may be NULL.  Under loss scale gradients are still scaled when this is called: use the setting. */
+/* The norm over all gradients, as it is now, and the gradients clipped in place: multiplied by min(1, max_norm / (norm +
+ * 1e-6)), or held within +-max_value (> 0).  norm_type is 2, INFINITY or any p > 0.  A norm or a factor that is not finite
+ * goes into the gradients as in PyTorch.  Absent gradients do not count.  `norm` may be NULL.  Under loss scale gradients are
+ * still scaled when this is called: use the setting. */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
 ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
 
@@ -692,8 +701,8 @@ ZRO_MUST zro_status zro_optim_set_scale(zro_optim *optim, double scale, uint32_t
 /* ---- schedules ---- */
 
 /* A schedule sets the value "lr" of an optimizer's groups: those that exist when it is made.  Making one sets the first step's;
- * zro_schedule_step, after each step of the optimizer, the next one's.  "First lr" is a group's before its first schedule.  Several
- * on one optimizer multiply up as in PyTorch.
+ * zro_schedule_step, after each step of the optimizer, the next one's.  "First lr" is a group's before its first schedule.
+ * Several on one optimizer multiply up as in PyTorch.
  * Numbers are PyTorch's, names of arguments too.  Local.  Schedules and optimizer may be destroyed in any order.
  *
  * INVALID  an argument is out of range; the text names it */
@@ -708,14 +717,14 @@ ZRO_MUST zro_status zro_schedule_exponential(zro_optim *optim, double gamma, zro
 /* To 0 within total_iters, as (1 - t / total_iters)^power, power >= 0. */
 ZRO_MUST zro_status zro_schedule_polynomial(zro_optim *optim, uint64_t total_iters, double power, zro_schedule **out);
 
-/* Half a cosine to eta_min (>= 0) within t_max (>= 1) steps, and back; or again and again from the top, first in t_0 (>= 1) steps and
- * each time t_mult (>= 1) times as long. */
+/* Half a cosine to eta_min (>= 0) within t_max (>= 1) steps, and back; or again and again from the top, first in t_0 (>= 1)
+ * steps and each time t_mult (>= 1) times as long. */
 ZRO_MUST zro_status zro_schedule_cosine(zro_optim *optim, uint64_t t_max, double eta_min, zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_cosine_restarts(zro_optim *optim, uint64_t t_0, uint64_t t_mult, double eta_min,
                                                  zro_schedule **out);
 
-/* lr times a factor that goes from start, in (0, 1], to end, in [0, 1], within total_iters; that is constant, in [0, 1], until then, and
- * 1 afterwards.  With total_iters 0 they stay as they began, as in PyTorch. */
+/* lr times a factor that goes from start, in (0, 1], to end, in [0, 1], within total_iters; that is constant, in [0, 1], until
+ * then, and 1 afterwards.  With total_iters 0 they stay as they began, as in PyTorch. */
 ZRO_MUST zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end_factor, uint64_t total_iters,
                                         zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total_iters, zro_schedule **out);
@@ -760,7 +769,8 @@ typedef double (*zro_lr_fn)(void *user, size_t group, uint64_t steps);
 ZRO_MUST zro_status zro_schedule_lambda(zro_optim *optim, zro_lr_fn fn, void *user, zro_schedule **out);
 
 /* All of them after each other in every step; or one after another, the i-th until milestones[i] (n - 1 of them, which never
- * decrease), each beginning anew.  They take over the schedules, which must be of one optimizer and no plateaus, also if they fail. */
+ * decrease), each beginning anew.  They take over the schedules, which must be of one optimizer and no plateaus, also if they
+ * fail. */
 ZRO_MUST zro_status zro_schedule_chained(zro_schedule *const *schedules, size_t n, zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_sequential(zro_schedule *const *schedules, size_t n, const uint64_t *milestones,
                                             zro_schedule **out);
@@ -776,8 +786,8 @@ ZRO_API void zro_schedule_destroy(zro_schedule *schedule);
 /* ---- lbfgs ---- */
 
 /* L-BFGS with PyTorch's numbers, in one process and on the calling thread: it looks at all parameters at once and evaluates the
- * function several times a step.  Parameters are all f32 or all f64, gradients of the same type; an absent gradient is zero.  All
- * memory, 2 (history_size + 1) vectors and a few more, is taken by create. */
+ * function several times a step.  Parameters are all f32 or all f64, gradients of the same type; an absent gradient is zero.
+ * All memory, 2 (history_size + 1) vectors and a few more, is taken by create. */
 typedef struct zro_lbfgs_config {
     size_t struct_size;
     double lr;                               /* > 0 */
@@ -796,8 +806,8 @@ ZRO_API void zro_lbfgs_config_init(zro_lbfgs_config *config);
 typedef struct zro_lbfgs zro_lbfgs;
 ZRO_MUST zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config *config, zro_lbfgs **out);
 
-/* fn computes gradients and *loss for the parameters as they are; it must not step this handle (STATE).  If it fails, its status is
- * returned and the parameters are as they were.  *loss (or NULL): that at the beginning of the step. */
+/* fn computes gradients and *loss for the parameters as they are; it must not step this handle (STATE).  If it fails, its
+ * status is returned and the parameters are as they were.  *loss (or NULL): that at the beginning of the step. */
 ZRO_MUST zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, double *loss);
 
 /* Totals over all steps. */
@@ -831,13 +841,14 @@ ZRO_MUST zro_status zro_group_stats(const zro_group *group, zro_stats *stats);
 
 /* ---- tables: rule ---- */
 
-/* A rule is constant tables and one or two loops; groups, state, threads, element types, masters and clipping are the library's.
+/* A rule is constant tables and one or two loops; groups, state, threads, element types, masters and clipping are the
+ * library's.
  *
- * In a step, `begin` may change the values of each group; then `prepare` turns the values and the single numbers of a parameter that
- * has a gradient into the scalars of the loop (it is called once for all parameters in a row for which it would compute the same);
- * then the loop is called for pieces of the parameter, of any length, in any order, from as many threads as the settings say.  The
- * other functions run on the thread that called zro.  All of them compute in the default floating-point mode, and none may call
- * zro but for zro_error_set. */
+ * In a step, `begin` may change the values of each group; then `prepare` turns the values and the single numbers of a
+ * parameter that has a gradient into the scalars of the loop (it is called once for all parameters in a row for which it would
+ * compute the same); then the loop is called for pieces of the parameter, of any length, in any order, from as many threads as
+ * the settings say.  The other functions run on the thread that called zro.  All of them compute in the default floating-point
+ * mode, and none may call zro but for zro_error_set. */
 typedef enum zro_hyper_kind { ZRO_REAL = 0, ZRO_FLAG = 1 /* 0 or 1, a zro_switch in the struct */ } zro_hyper_kind;
 
 enum { ZRO_OPEN_LOW = 1, ZRO_OPEN_HIGH = 2 }; /* the bound itself is not allowed */

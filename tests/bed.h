@@ -14,14 +14,16 @@ typedef struct bed {
     void *blocks[2 * BED_MAX];
 } bed;
 
-/* n one-dimensional parameters of `dtype`, all zeros, with gradients of `grad` present.  They begin at odd multiples of their element. */
+/* n one-dimensional parameters of `dtype`, all zeros, with gradients of `grad` present.  They begin at odd multiples of their
+ * element. */
 void bed_init(bed *b, zro_dtype dtype, zro_dtype grad, const size_t *counts, size_t n);
 void bed_free(bed *b);
 
 /* One parameter's elements as others: cut into `n` parameters at the borders given by lengths that add up to count. */
 void bed_split(bed *to, const bed *from, const size_t *lengths, size_t n);
 
-/* Random numbers: data in [-2, 2), gradients about normal times `scale`; wild: one in four is a special value or random bits. */
+/* Random numbers: data in [-2, 2), gradients about normal times `scale`; wild: one in four is a special value or random
+ * bits. */
 void bed_fill(bed *b, uint64_t *random);
 void bed_gradients(bed *b, uint64_t *random, double scale, int wild);
 

@@ -1,5 +1,5 @@
-/* The same bits from every rule, whatever computes them: instruction sets, threads, splits into ranges, the caller's floating-point
- * mode.  What they are compared with is the base instruction set on one thread with the parameter whole. */
+/* The same bits from every rule, whatever computes them: instruction sets, threads, splits into ranges, the caller's
+ * floating-point mode.  What they are compared with is the base instruction set on one thread with the parameter whole. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

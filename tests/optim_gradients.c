@@ -1,5 +1,5 @@
-/* What is done to gradients before the rule: loss scale, clipping by norm and by value; and 16-bit parameters: masters, stochastic
- * rounding; and the hash by which runs are compared. */
+/* What is done to gradients before the rule: loss scale, clipping by norm and by value; and 16-bit parameters: masters,
+ * stochastic rounding; and the hash by which runs are compared. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,8 +150,8 @@ static double plain_norm(const bed *b, double p)
     return (double)(isinf(p) ? sum : powl(sum, 1 / (long double)p));
 }
 
-/* The norm does not depend on instruction set, threads or order of memory, and is right; the gradients become what the setting of a
- * step would make of them, bit for bit. */
+/* The norm does not depend on instruction set, threads or order of memory, and is right; the gradients become what the setting
+ * of a step would make of them, bit for bit. */
 static void clips_by_norm(zt_rank *t)
 {
     static const double types[] = { 2, INFINITY, 1, 3, 0.5 };

@@ -1,8 +1,9 @@
-/* For files that are compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512 and the compiler's flags for it: what
- * they define is named by it, and chosen among at run time.
+/* For files that are compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512 and the compiler's flags for it:
+ * what they define is named by it, and chosen among at run time.
  *
- * Such a file is plain C that the compiler vectorises: the instruction set decides how many elements an instruction takes, never
- * what is computed.  -ffp-contract=off keeps products and sums apart; -fno-trapping-math allows selects instead of branches. */
+ * Such a file is plain C that the compiler vectorises: the instruction set decides how many elements an instruction takes,
+ * never what is computed.  -ffp-contract=off keeps products and sums apart; -fno-trapping-math allows selects instead of
+ * branches. */
 #ifndef ZRO_BASE_ISA_H
 #define ZRO_BASE_ISA_H
 
@@ -26,8 +27,8 @@
 
 #define ZRO__INLINE inline __attribute__((always_inline))
 
-/* Brings the lines of [from, to) bytes behind `base` into the caches.  Always inlined: gcc takes a function that only prefetches for
- * one without effects, and leaves out calls of it.  `write` is a constant. */
+/* Brings the lines of [from, to) bytes behind `base` into the caches.  Always inlined: gcc takes a function that only
+ * prefetches for one without effects, and leaves out calls of it.  `write` is a constant. */
 static ZRO__INLINE void zro__prefetch(const void *base, size_t from, size_t to, int write)
 {
     for (size_t b = from; b < to; b += 64)

@@ -1,5 +1,5 @@
-/* Kernels: see kernels.h.  This file is compiled once per instruction set (base/isa.h) and defines the table zro__kernels_<isa>.
- * The only intrinsics are stores, because C cannot say "around the caches".
+/* Kernels: see kernels.h.  This file is compiled once per instruction set (base/isa.h) and defines the table
+ * zro__kernels_<isa>. The only intrinsics are stores, because C cannot say "around the caches".
  *
  * A reduction goes through tiles of 64 elements: the sum of the sources into a tile that stays in the first-level cache, from
  * there to every destination.  Larger tiles are slower: their phases no longer overlap in the processor.  Sums of f32 and f64

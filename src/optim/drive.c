@@ -1,8 +1,8 @@
 /* Drives a rule's loop: see drive.h.  Compiled once per instruction set (base/isa.h).
  *
- * On processors that gain by it, everything that the loop will touch is prefetched some hundred elements ahead, what is written for
- * writing; then the loop is called for 64 elements at a time.  On the others it is called for as many as there are, up to a piece
- * that leaves the caches alone. */
+ * On processors that gain by it, everything that the loop will touch is prefetched some hundred elements ahead, what is
+ * written for writing; then the loop is called for 64 elements at a time.  On the others it is called for as many as there
+ * are, up to a piece that leaves the caches alone. */
 #include "optim/drive.h"
 
 #include <string.h>
@@ -67,8 +67,8 @@ static NOINLINE void narrow(void *to, zro_dtype type, const void *from, size_t n
         EACH(h16, f32, to, from, zro__f16_from_f32(s[i]));
 }
 
-/* To bf16, up with the probability that is the share of the way to the next one: a random number below one unit of bf16 is added
- * to the bits, and what is beyond bf16 is cut off. */
+/* To bf16, up with the probability that is the share of the way to the next one: a random number below one unit of bf16 is
+ * added to the bits, and what is beyond bf16 is cut off. */
 static NOINLINE void narrow_by_chance(void *to, const void *from, size_t n, uint64_t key, uint64_t first)
 {
     const f32 *restrict s = from;

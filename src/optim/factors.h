@@ -1,4 +1,5 @@
-/* What is known of all gradients decides: how much they are clipped, whether the step is skipped, how the loss scale goes on.  Pure. */
+/* What is known of all gradients decides: how much they are clipped, whether the step is skipped, how the loss scale goes on.
+ * Pure. */
 #ifndef ZRO_OPTIM_FACTORS_H
 #define ZRO_OPTIM_FACTORS_H
 
@@ -19,7 +20,8 @@ void zro__scaler_set(zro__scaler *scaler, double scale); /* rounded to f32 */
 /* What gradients are multiplied by: 1 / scale, rounded to f32 as in PyTorch. */
 double zro__scaler_inverse(const zro__scaler *scaler);
 
-/* After a step: `found`: a gradient was not finite.  A scale that would grow beyond what f32 has stays, and the count begins anew. */
+/* After a step: `found`: a gradient was not finite.  A scale that would grow beyond what f32 has stays, and the count begins
+ * anew. */
 void zro__scaler_update(zro__scaler *scaler, int found);
 
 /* Whether the settings are allowed.  INVALID names the first that is not, with its value. */

@@ -1,17 +1,17 @@
 /* L-BFGS with PyTorch's numbers.
  *
- * All parameters one after another are one vector.  An iteration takes the change of position s and of gradient y since the last
- * one into a history of pairs, computes the direction from them (the two-loop recursion), and moves along it: by lr, or as far as
- * the line search says (wolfe.c).  A step is up to max_iter iterations.
+ * All parameters one after another are one vector.  An iteration takes the change of position s and of gradient y since the
+ * last one into a history of pairs, computes the direction from them (the two-loop recursion), and moves along it: by lr, or
+ * as far as the line search says (wolfe.c).  A step is up to max_iter iterations.
  *
  * Vectors have the parameters' type and are all there from creation on.  Scalars that PyTorch holds in that type are doubles
  * rounded to it; sums have an order of their own, so they differ from PyTorch's in the last digits, but never between builds.
  *
- * A step that fails puts the parameters back.  The history stays, but a pair must not span the gap: has_last says whether position
- * and gradient of the last iteration are those that the parameters come from.
+ * A step that fails puts the parameters back.  The history stays, but a pair must not span the gap: has_last says whether
+ * position and gradient of the last iteration are those that the parameters come from.
  *
- * The library computes in its own floating-point mode, the closure in the program's: call_closure is the only way out of `minimize`,
- * and neither is inlined (base/cpu.h says why). */
+ * The library computes in its own floating-point mode, the closure in the program's: call_closure is the only way out of
+ * `minimize`, and neither is inlined (base/cpu.h says why). */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -349,8 +349,8 @@ static NOINLINE zro_status minimize(job *j, double *loss)
     }
 }
 
-/* The parameters go back.  If already the first evaluation failed, the state is what it was; otherwise the last iteration is one
- * that the parameters do not come from any more. */
+/* The parameters go back.  If already the first evaluation failed, the state is what it was; otherwise the last iteration is
+ * one that the parameters do not come from any more. */
 static void undo(const job *j)
 {
     restore_params(j->l, j->l->begin);

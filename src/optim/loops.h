@@ -1,5 +1,5 @@
-/* Makes a rule's loops: included by a file rule_*.c once, after it has defined SELF as its own name; includes that file again for
- * f32 and for f64, with
+/* Makes a rule's loops: included by a file rule_*.c once, after it has defined SELF as its own name; includes that file again
+ * for f32 and for f64, with
  *
  *   REAL     the type of elements in registers    real   the same in memory, at any address
  *   NAME(x)  the functions' names                 SQRT, ABS, LARGER  in that type; LARGER propagates NaN

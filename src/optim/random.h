@@ -1,5 +1,6 @@
-/* Random numbers as a function: of a seed, a step, a parameter and an element, so that they do not depend on who computes them, in
- * which order, or how often.  Mixing by xor-shifts and multiplications; the second half works on 32 bits, so that it vectorises. */
+/* Random numbers as a function: of a seed, a step, a parameter and an element, so that they do not depend on who computes
+ * them, in which order, or how often.  Mixing by xor-shifts and multiplications; the second half works on 32 bits, so that it
+ * vectorises. */
 #ifndef ZRO_OPTIM_RANDOM_H
 #define ZRO_OPTIM_RANDOM_H
 

@@ -1,13 +1,13 @@
 /* Update rules: what the files rule_*.c are written with.
  *
  * A rule is one file: its values, its slots, its per-step scalars and its loop over elements.  The file is compiled once per
- * instruction set, like the kernels, and each time defines the rule's whole table as zro__rule_<name>_<isa>; what the program sees
- * is the table of the base, and the engine takes the loops of the one that it computes with.  The loop itself is a template at the
- * end of the file, for f32 and f64: loops.h includes the file once more for each.
+ * instruction set, like the kernels, and each time defines the rule's whole table as zro__rule_<name>_<isa>; what the program
+ * sees is the table of the base, and the engine takes the loops of the one that it computes with.  The loop itself is a
+ * template at the end of the file, for f32 and f64: loops.h includes the file once more for each.
  *
  * The rules of arithmetic: add, subtract, multiply, divide, square root, compare and select, each rounded by itself, and in an
- * order that stands in the file, so that every build gives the same bits.  Scalars are computed in double, in PyTorch's order, and
- * rounded once to the loop's type. */
+ * order that stands in the file, so that every build gives the same bits.  Scalars are computed in double, in PyTorch's order,
+ * and rounded once to the loop's type. */
 #ifndef ZRO_OPTIM_RULE_H
 #define ZRO_OPTIM_RULE_H
 
@@ -59,8 +59,8 @@
             sizeof(zro_##rule##_config), ZRO_OFF, check, NULL, prepare, loop_f32, loop_f64                                     \
     }
 
-/* The weights of a moving average x = lerp(x, g, weight) as a loop computes it: (late ? g : x) + by * (g - x), which is exact at
- * both ends, also where g is infinite. */
+/* The weights of a moving average x = lerp(x, g, weight) as a loop computes it: (late ? g : x) + by * (g - x), which is exact
+ * at both ends, also where g is infinite. */
 static inline void zro__lerp(double weight, double *late, double *by)
 {
     *late = weight >= 0.5;

@@ -1,5 +1,5 @@
-/* Adam and AdamW: two moving averages, of the gradient and of its square; AdamW's decay does not go through them.  One loop with
- * one division and one square root: the correction of the second average is a multiplication. */
+/* Adam and AdamW: two moving averages, of the gradient and of its square; AdamW's decay does not go through them.  One loop
+ * with one division and one square root: the correction of the second average is a multiplication. */
 #ifndef REAL
 #include "optim/rule.h"
 

@@ -1,5 +1,5 @@
-/* ASGD: SGD whose parameters are averaged on the side (slot "ax").  The step length `eta` and the weight `mu` are computed at the
- * end of a step, so a changed learning rate acts one step late, as in PyTorch. */
+/* ASGD: SGD whose parameters are averaged on the side (slot "ax").  The step length `eta` and the weight `mu` are computed at
+ * the end of a step, so a changed learning rate acts one step late, as in PyTorch. */
 #ifndef REAL
 #include "optim/rule.h"
 

@@ -1,4 +1,5 @@
-/* RMSprop: divides by the root of a moving average of squares, less the squared average if centered, with or without momentum. */
+/* RMSprop: divides by the root of a moving average of squares, less the squared average if centered, with or without
+ * momentum. */
 #ifndef REAL
 #include "optim/rule.h"
 

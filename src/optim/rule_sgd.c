@@ -1,4 +1,5 @@
-/* SGD: with momentum, dampening, Nesterov's momentum.  A parameter's first step copies the gradient into the buffer as it is. */
+/* SGD: with momentum, dampening, Nesterov's momentum.  A parameter's first step copies the gradient into the buffer as it
+ * is. */
 #ifndef REAL
 #include "base/status.h"
 #include "optim/rule.h"

@@ -1,8 +1,8 @@
-/* Learning-rate schedules as numbers: see schedule.h.  Operations are in PyTorch's order, so that results differ by no more than
- * the C library's cos and pow do.
+/* Learning-rate schedules as numbers: see schedule.h.  Operations are in PyTorch's order, so that results differ by no more
+ * than the C library's cos and pow do.
  *
- * Where PyTorch's arithmetic breaks down at a border (a division by 0, a negative lr) the nearest sensible number is taken: factors
- * that rounding makes negative are 0, phases of length 0 are over, and what one_cycle leaves behind can be set. */
+ * Where PyTorch's arithmetic breaks down at a border (a division by 0, a negative lr) the nearest sensible number is taken:
+ * factors that rounding makes negative are 0, phases of length 0 are over, and what one_cycle leaves behind can be set. */
 #include "optim/schedule.h"
 
 #include <inttypes.h>

@@ -1,8 +1,9 @@
 /* A shard: what a rank keeps and updates, and the state beside it.
  *
  * It has the parameter groups of the optimizer, each with its values and with pieces: runs of elements of one parameter, in the
- * order of parameters.  A slot is one array for all pieces of a group, taken when the group's values first need it, and then there
- * until the end: a step allocates nothing (unless the rule itself makes a value need more), and addresses stay.  Single numbers ("step") are doubles beside the pieces.
+ * order of parameters.  A slot is one array for all pieces of a group, taken when the group's values first need it, and then
+ * there until the end: a step allocates nothing (unless the rule itself makes a value need more), and addresses stay.  Single
+ * numbers ("step") are doubles beside the pieces.
  *
  * Blocks of 1024 elements, counted piece by piece, are what work is divided by; a piece has at least one. */
 #ifndef ZRO_OPTIM_SHARD_H
@@ -56,8 +57,8 @@ typedef struct zro__run_of {
     const char *name; /* or NULL; stays until the shard is freed */
 } zro__run_of;
 
-/* Adds a group, whose parameters have indices from first_index on; on failure nothing has changed.  `values` have been checked; they
- * are copied.  In the default floating-point mode. */
+/* Adds a group, whose parameters have indices from first_index on; on failure nothing has changed.  `values` have been
+ * checked; they are copied.  In the default floating-point mode. */
 zro_status zro__shard_add(zro__shard *shard, const double *values, size_t first_index, const zro__run_of *runs, size_t n);
 
 /* Takes memory for the slots that the group would need with these values. */
@@ -82,7 +83,8 @@ static inline int zro__piece_is_active(const zro__part_group *group, size_t i)
     return (group->active[i / 64] >> i % 64 & 1) != 0;
 }
 
-/* Calls fn for the elements [from, to) of active pieces in the blocks [first, last); block is the number of the first of them. */
+/* Calls fn for the elements [from, to) of active pieces in the blocks [first, last); block is the number of the first of
+ * them. */
 typedef void (*zro__walk_fn)(void *ctx, zro__part_group *group, zro__piece *piece, size_t from, size_t to, size_t block);
 void zro__shard_walk(const zro__shard *shard, size_t first, size_t last, zro__walk_fn fn, void *ctx);
 

@@ -264,7 +264,8 @@ static void *element(const void *base, size_t i, zro_dtype type)
     return (char *)(uintptr_t)base + i * zro__float_bytes(type);
 }
 
-/* For random numbers: the parameter's own count if the rule has one, which goes on where loaded state ended; else the engine's. */
+/* For random numbers: the parameter's own count if the rule has one, which goes on where loaded state ended; else the
+ * engine's. */
 static uint64_t step_number(const zro__update *u, const zro__set *set)
 {
     for (size_t i = 0; i < u->shard.rule->n_slots; i++)

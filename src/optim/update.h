@@ -1,11 +1,11 @@
 /* The engine: takes a shard's gradients through the rule.
  *
- * A step is: look which pieces have a gradient, measure if anything must be known of all gradients first, run.  Nothing has changed
- * before run, and once run has found the rule's own changes of values to be good it cannot fail.
+ * A step is: look which pieces have a gradient, measure if anything must be known of all gradients first, run.  Nothing has
+ * changed before run, and once run has found the rule's own changes of values to be good it cannot fail.
  *
- * The rule's functions but for the loop are called on the caller's thread, before the loops that depend on them: pieces are taken
- * in rounds, for each of which scalars are prepared, one set for all pieces in a row that have the same numbers; then the threads
- * divide the round's blocks among them. */
+ * The rule's functions but for the loop are called on the caller's thread, before the loops that depend on them: pieces are
+ * taken in rounds, for each of which scalars are prepared, one set for all pieces in a row that have the same numbers; then
+ * the threads divide the round's blocks among them. */
 #ifndef ZRO_OPTIM_UPDATE_H
 #define ZRO_OPTIM_UPDATE_H
 
@@ -46,8 +46,8 @@ zro_status zro__update_add(zro__update *u, const double *values, size_t first_in
 /* Lets the rule change values, then updates all active pieces (zro__shard_look).  Nothing has changed if it fails. */
 zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *user);
 
-/* Over all gradients: whether they are finite (if asked for), and their norm (p != 0), NaN and infinity as they come.  In the default
- * floating-point mode. */
+/* Over all gradients: whether they are finite (if asked for), and their norm (p != 0), NaN and infinity as they come.  In the
+ * default floating-point mode. */
 typedef struct zro__measured {
     int finite;
     double norm;

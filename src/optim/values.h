@@ -1,4 +1,5 @@
-/* A parameter group's values: doubles in the order of the rule's list, wherever they came from.  Pure functions over one array. */
+/* A parameter group's values: doubles in the order of the rule's list, wherever they came from.  Pure functions over one
+ * array. */
 #ifndef ZRO_OPTIM_VALUES_H
 #define ZRO_OPTIM_VALUES_H
 
@@ -13,8 +14,8 @@ int zro__values_find(const zro_rule *rule, const char *name);
 /* INVALID: there is no value of this name; the text has those that there are. */
 zro_status zro__values_unknown(const zro_rule *rule, const char *name);
 
-/* `base` (NULL: the rule's defaults), the fields of the struct (or NULL) on top of it, values by name on top of that; all checked.
- * `out` has rule->n_hypers of them. */
+/* `base` (NULL: the rule's defaults), the fields of the struct (or NULL) on top of it, values by name on top of that; all
+ * checked. `out` has rule->n_hypers of them. */
 zro_status zro__values_read(const zro_rule *rule, const double *base, const void *config, const zro_value *values, size_t n,
                             double *out);
 

@@ -1,8 +1,8 @@
 /* The line search: see wolfe.h.
  *
- * First t grows until an interval is known to hold what is sought: the function has risen or turned upwards, or is flat enough at
- * once.  Then that interval shrinks around the lower of its ends.  New points come from the cubic through both ends' values and
- * slopes, held between bounds.
+ * First t grows until an interval is known to hold what is sought: the function has risen or turned upwards, or is flat enough
+ * at once.  Then that interval shrinks around the lower of its ends.  New points come from the cubic through both ends' values
+ * and slopes, held between bounds.
  *
  * Comparisons are written as PyTorch has them: which way one goes with NaN decides where the search ends. */
 #include "optim/wolfe.h"
@@ -35,8 +35,8 @@ static zro_status evaluate(const search *s, double t, int place, zro__wolfe_poin
     return s->w->evaluate(s->w->user, point);
 }
 
-/* With f32 the function itself has no more digits: near the end a step changes it by less than its last one, and must still count
- * as a decrease. */
+/* With f32 the function itself has no more digits: near the end a step changes it by less than its last one, and must still
+ * count as a decrease. */
 static int is_too_high(const search *s, const zro__wolfe_point *p)
 {
     zro_dtype dtype = s->w->dtype;
@@ -90,8 +90,8 @@ static zro_status find_interval(search *s, double t)
     return st;
 }
 
-/* The next point inside the interval.  One close to an end is taken once; if that is where it lies again, or it is the end itself,
- * it is moved inwards by a tenth. */
+/* The next point inside the interval.  One close to an end is taken once; if that is where it lies again, or it is the end
+ * itself, it is moved inwards by a tenth. */
 static double choose_inside(const search *s, int *close)
 {
     int up = s->end[0].t <= s->end[1].t;

@@ -2,8 +2,8 @@
  *
  *   f(t) <= f(0) + 1e-4 t f'(0)   and   |f'(t)| <= 0.9 |f'(0)|,
  *
- * or the lowest point that it has seen when its steps are used up.  It knows the function along the direction alone; vectors are
- * the caller's, who keeps the gradients of the points in ZRO__WOLFE_PLACES places and is told which of them to use.
+ * or the lowest point that it has seen when its steps are used up.  It knows the function along the direction alone; vectors
+ * are the caller's, who keeps the gradients of the points in ZRO__WOLFE_PLACES places and is told which of them to use.
  *
  * The search is PyTorch's step by step, for infinite and NaN values too: a NaN ends it at a NaN, and never keeps it going. */
 #ifndef ZRO_OPTIM_WOLFE_H

@@ -1,8 +1,8 @@
 /* The cycle: the stages that gradients go through, and at which event each of them happens.
  *
- * The stages are: reduce (the average over ranks), decide (what must be known of all gradients first: norm, loss scale, whether to
- * skip), update (the rule), publish (to all ranks).  A row of the table says when; in this version there is one, the optimizer
- * alone: nothing is reduced, the others happen in step, and with one owner there is nobody to publish to. */
+ * The stages are: reduce (the average over ranks), decide (what must be known of all gradients first: norm, loss scale,
+ * whether to skip), update (the rule), publish (to all ranks).  A row of the table says when; in this version there is one,
+ * the optimizer alone: nothing is reduced, the others happen in step, and with one owner there is nobody to publish to. */
 #ifndef ZRO_STEP_CYCLE_H
 #define ZRO_STEP_CYCLE_H
 

@@ -1,7 +1,7 @@
 /* The zro_optim handle: checks what it is given, keeps the list of parameters, and leaves the step to the cycle.
  *
- * Sharded and not are the same handle; in this version the plan has one owner.  A group of parameters is checked and all memory for
- * it is taken before anything changes, so that a failed create or add leaves nothing behind. */
+ * Sharded and not are the same handle; in this version the plan has one owner.  A group of parameters is checked and all
+ * memory for it is taken before anything changes, so that a failed create or add leaves nothing behind. */
 #include "zero/optim.h"
 
 #include <inttypes.h>

@@ -1,12 +1,12 @@
 /* Schedules as handles on an optimizer.  The numbers are optim/schedule.h's; here is where they come from and go to.
  *
- * A tree: chained and sequential ones have parts, the others are leaves.  A leaf is for the groups that existed when it was made.
- * The first lr of a group is kept by the optimizer, because all schedules made on it, also after others have changed lr, begin
- * from the same.
+ * A tree: chained and sequential ones have parts, the others are leaves.  A leaf is for the groups that existed when it was
+ * made. The first lr of a group is kept by the optimizer, because all schedules made on it, also after others have changed lr,
+ * begin from the same.
  *
- * A step is taken as a whole or not at all.  The handle that is stepped, the root, reads the groups' values; the tree computes on
- * its copy; then they are set.  If anything fails (a function that returns NaN, a value that the rule refuses), values and states
- * go back to what they were.
+ * A step is taken as a whole or not at all.  The handle that is stepped, the root, reads the groups' values; the tree computes
+ * on its copy; then they are set.  If anything fails (a function that returns NaN, a value that the rule refuses), values and
+ * states go back to what they were.
  *
  * Who has an owner is a part of it: it cannot be stepped, taken over again or destroyed but with the owner. */
 #include <inttypes.h>
