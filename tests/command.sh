@@ -366,7 +366,11 @@ is run.timeout.none exits 0
 
 # Starting again: everybody, with a new table; not for ever, and not when somebody ended the job.
 # shellcheck disable=SC2016
-run run -n 2 --restarts 3 sh -c '[ $ZRO_RESTART = 2 ] || { "$0"; [ $ZRO_RANK = 0 ] || exit 6; exec sleep 90; }; exec "$0"' "$hello"
+run run -n 2 --restarts 3 sh -c '[ $ZRO_RESTART != 2 ] || exec "$0"
+    "$0"
+    [ $ZRO_RANK = 1 ] || { : >said.$ZRO_RESTART; exec sleep 90; }
+    until [ -e said.$ZRO_RESTART ]; do sleep 0.01; done # lest the other be ended before it has said its line
+    exit 6' "$hello"
 is run.restarts exits 0
 is run.restarts.sum [ "$(grep -c 'is 1, and 2 of us' out)" -eq 6 ]
 is run.restarts.text complains '^zro run: starting again, restart 2 of 3$'
