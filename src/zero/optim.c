@@ -152,9 +152,10 @@ static zro_status check_group(const zro_optim *opt, const zro_param_group *group
     return st;
 }
 
-/* That no parameter is there twice or shares memory with another. */
-static zro_status check_apart(zro_optim *opt, const entry *params, size_t n)
+/* That none of the first n parameters is there twice or shares memory with another. */
+static zro_status check_apart(zro_optim *opt, size_t n)
 {
+    const entry *params = opt->params;
     zro__numbered *list = zro__alloc_array(&opt->account, ZRO__KIND_HANDLE, n, sizeof *list);
     zro_status st;
 
@@ -242,7 +243,7 @@ static __attribute__((noinline)) zro_status add_group(zro_optim *opt, const zro_
     if (st == ZRO_OK)
         st = describe_params(opt, group, &copies);
     if (st == ZRO_OK && apart)
-        st = check_apart(opt, opt->params, opt->n_params + group->n);
+        st = check_apart(opt, opt->n_params + group->n);
     if (st == ZRO_OK)
         st = add_runs(opt, group);
     if (st != ZRO_OK) {
@@ -268,7 +269,8 @@ void zro__optim_release(zro_optim *opt)
     if (atomic_fetch_sub_explicit(&opt->refs, 1, memory_order_acq_rel) > 1)
         return;
     zro__update_free(&opt->cycle.update);
-    zro__pool_destroy(opt->pool);
+    if (getpid() == opt->process) /* a forked child has no threads to join */
+        zro__pool_destroy(opt->pool);
     while (opt->names != NULL) {
         names *next = opt->names->next;
 
@@ -371,7 +373,7 @@ zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, siz
     for (size_t i = 0; st == ZRO_OK && i < n_groups; i++)
         st = add_group(opt, &groups[i], 0);
     if (st == ZRO_OK)
-        st = check_apart(opt, opt->params, opt->n_params);
+        st = check_apart(opt, opt->n_params);
     zro__fpmode_leave(&mode);
     if (st != ZRO_OK) {
         zro__optim_release(opt);
