@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/cpu.h"
 #include "base/dtype.h"
 #include "base/isa.h"
@@ -323,55 +324,13 @@ static void copy(void *const *dst, int n_dst, const void *src, size_t bytes, int
     }
 }
 
-/* f64 to f32 such that a second rounding, to 16 bits, gives what one would have: towards zero, and the last bit says whether
- * anything was cut off. */
-static INLINE float f32_to_odd(double x)
-{
-    float near = (float)x;
-    uint32_t bits = zro__f32_bits(near);
-
-    bits -= fabs((double)near) > fabs(x);
-    return zro__f32_of_bits(bits | ((double)near != x));
-}
-
-#define PAIR(from, to) ((int)(from)*16 + (int)(to))
-#define CONVERT(from, S, to, D, value)                                                                                         \
-    case PAIR(from, to): {                                                                                                     \
-        const S *restrict s = src;                                                                                             \
-        D *restrict d = dst;                                                                                                   \
-        for (size_t i = 0; i < count; i++)                                                                                     \
-            d[i] = value;                                                                                                      \
-        return;                                                                                                                \
-    }
-
-static NOINLINE void convert_all(void *dst, zro_dtype to, const void *src, zro_dtype from, size_t count)
-{
-    switch (PAIR(from, to)) {
-        CONVERT(ZRO_F32, f32, ZRO_F64, f64, (double)s[i])
-        CONVERT(ZRO_F32, f32, ZRO_BF16, h16, zro__bf16_from_f32(s[i]))
-        CONVERT(ZRO_F32, f32, ZRO_F16, h16, zro__f16_from_f32(s[i]))
-        CONVERT(ZRO_F64, f64, ZRO_F32, f32, (float)s[i])
-        CONVERT(ZRO_F64, f64, ZRO_BF16, h16, zro__bf16_from_f32(f32_to_odd(s[i])))
-        CONVERT(ZRO_F64, f64, ZRO_F16, h16, zro__f16_from_f32(f32_to_odd(s[i])))
-        CONVERT(ZRO_BF16, h16, ZRO_F32, f32, zro__f32_from_bf16(s[i]))
-        CONVERT(ZRO_BF16, h16, ZRO_F64, f64, (double)zro__f32_from_bf16(s[i]))
-        CONVERT(ZRO_BF16, h16, ZRO_F16, h16, zro__f16_from_f32(zro__f32_from_bf16(s[i])))
-        CONVERT(ZRO_F16, h16, ZRO_F32, f32, zro__f32_from_f16(s[i]))
-        CONVERT(ZRO_F16, h16, ZRO_F64, f64, (double)zro__f32_from_f16(s[i]))
-        CONVERT(ZRO_F16, h16, ZRO_BF16, h16, zro__bf16_from_f32(zro__f32_from_f16(s[i])))
-    default:
-        assert(to == from);
-        memcpy(dst, src, count * zro_dtype_bytes(to));
-    }
-}
-
 static void convert(void *dst, zro_dtype to, const void *src, zro_dtype from, size_t count)
 {
     zro__fpmode mode;
 
     assert(zro__dtype_is_float(to) && zro__dtype_is_float(from));
     zro__fpmode_enter(&mode);
-    convert_all(dst, to, src, from, count);
+    zro__convert(dst, to, src, from, count);
     zro__fpmode_leave(&mode);
 }
 
@@ -419,7 +378,7 @@ static double block_norm(const void *src, zro_dtype dtype, size_t count, double 
 
     assert(count <= ZRO__BLOCK && zro__dtype_is_float(dtype) && p > 0);
     zro__fpmode_enter(&mode);
-    convert_all(x, ZRO_F64, src, dtype, count);
+    zro__convert(x, ZRO_F64, src, dtype, count);
     memset(x + count, 0, (padded - count) * sizeof *x); /* zeros change neither sums nor the maximum */
     norm = norm_lanes(x, padded, p);
     zro__fpmode_leave(&mode);

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/dtype.h"
 #include "base/isa.h"
 #include "optim/random.h"
@@ -27,44 +28,6 @@ static size_t least(size_t a, size_t b)
 static INLINE void *at(const void *base, size_t i, size_t size)
 {
     return (char *)(uintptr_t)base + i * size;
-}
-
-/* ---- conversions of a tile ---- */
-
-#define EACH(T, S, to, from, value)                                                                                            \
-    do {                                                                                                                       \
-        const S *restrict s = from;                                                                                            \
-        T *restrict d = to;                                                                                                    \
-        for (size_t i = 0; i < n; i++)                                                                                         \
-            d[i] = value;                                                                                                      \
-    } while (0)
-
-/* To the loop's type. */
-static NOINLINE void widen(void *to, zro_dtype type, const void *from, zro_dtype from_type, size_t n)
-{
-    if (from_type == type)
-        memcpy(to, from, n * (type == ZRO_F64 ? sizeof(double) : sizeof(float)));
-    else if (type == ZRO_F32 && from_type == ZRO_BF16)
-        EACH(float, h16, to, from, zro__f32_from_bf16(s[i]));
-    else if (type == ZRO_F32 && from_type == ZRO_F16)
-        EACH(float, h16, to, from, zro__f32_from_f16(s[i]));
-    else if (type == ZRO_F32)
-        EACH(float, f64, to, from, (float)s[i]);
-    else if (from_type == ZRO_BF16)
-        EACH(double, h16, to, from, (double)zro__f32_from_bf16(s[i]));
-    else if (from_type == ZRO_F16)
-        EACH(double, h16, to, from, (double)zro__f32_from_f16(s[i]));
-    else
-        EACH(double, f32, to, from, (double)s[i]);
-}
-
-/* To 16 bits, to nearest. */
-static NOINLINE void narrow(void *to, zro_dtype type, const void *from, size_t n)
-{
-    if (type == ZRO_BF16)
-        EACH(h16, f32, to, from, zro__bf16_from_f32(s[i]));
-    else
-        EACH(h16, f32, to, from, zro__f16_from_f32(s[i]));
 }
 
 /* To bf16, up with the probability that is the share of the way to the next one: a random number below one unit of bf16 is
@@ -129,7 +92,7 @@ static NOINLINE void fill(void *to, zro_dtype type, double value, size_t n)
 static NOINLINE void begin_slots(const zro__drive *d)
 {
     if (d->fill_master)
-        widen(d->master, ZRO_F32, d->data, d->data_type, d->count);
+        zro__convert(d->master, ZRO_F32, d->data, d->data_type, d->count);
     for (size_t s = 0; s < d->n_slots; s++)
         if ((d->fill >> s & 1) != 0 && d->slots[s] != NULL)
             fill(d->slots[s], d->type, d->begin[s], d->count);
@@ -162,21 +125,21 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
 
     t->grad = at(d->grad, done, zro__float_bytes(d->grad_type));
     if (d->grad_type != d->type || !is_neutral(d->factors)) {
-        widen(grad, d->type, t->grad, d->grad_type, n);
+        zro__convert(grad, d->type, t->grad, d->grad_type, n);
         if (!is_neutral(d->factors))
             apply_factors(grad, d->type, n, d->factors);
         t->grad = grad;
     }
     t->data = d->data_type == d->type ? there : d->master != NULL ? at(d->master, done, size) : data;
     if (t->data == data)
-        widen(data, d->type, there, d->data_type, n);
+        zro__convert(data, d->type, there, d->data_type, n);
     d->loop(t);
     if (t->data == there)
         return;
     if (d->stochastic && t->data == data && d->data_type == ZRO_BF16)
         narrow_by_chance(there, t->data, n, d->key, t->first);
     else
-        narrow(there, d->data_type, t->data, n);
+        zro__convert(there, d->data_type, t->data, d->type, n);
 }
 
 static void drive(const zro__drive *d)

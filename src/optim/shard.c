@@ -41,7 +41,6 @@ static int add_bytes(size_t *total, size_t n, zro_dtype type)
 /* Fills in the pieces and what follows from their sizes; 0 if a size does not fit. */
 static int lay_out(const zro__shard *shard, zro__part_group *g, const zro__run_of *runs)
 {
-
     g->blocks[0] = shard->n_blocks;
     for (size_t i = 0; i < g->n; i++) {
         zro__piece *p = &g->pieces[i];

@@ -402,7 +402,6 @@ zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *us
 
 typedef struct measure {
     step all;
-    zro__update *u;
     double p;
     int ask_finite;
     atomic_int infinite;
@@ -417,17 +416,17 @@ static int is_finite(double largest, zro_dtype type)
 static void measure_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t from, size_t to, size_t block)
 {
     measure *m = ctx;
-    const zro__kernels *kernels = m->u->kernels;
+    const zro__update *u = m->all.u;
 
     (void)g;
     for (size_t at = from; at < to; at += ZRO__BLOCK, block++) {
         const void *grad = element(p->param->grad, p->first + at, p->grad_type);
         size_t n = to - at < ZRO__BLOCK ? to - at : ZRO__BLOCK;
 
-        if (m->ask_finite && !is_finite(kernels->block_norm(grad, p->grad_type, n, (double)INFINITY), p->type))
+        if (m->ask_finite && !is_finite(u->kernels->block_norm(grad, p->grad_type, n, (double)INFINITY), p->type))
             atomic_store_explicit(&m->infinite, 1, memory_order_relaxed); /* read after the pool's own barrier */
         if (m->p != 0)
-            m->u->partials[block] = kernels->block_norm(grad, p->grad_type, n, m->p);
+            u->partials[block] = u->kernels->block_norm(grad, p->grad_type, n, m->p);
     }
 }
 
@@ -453,7 +452,7 @@ static double add_up(const double *partials, size_t n, double p)
 
 zro__measured zro__update_measure(zro__update *u, double p, int ask_finite)
 {
-    measure m = { { u, NULL, NULL, 0, u->shard.n_blocks }, u, p, ask_finite, 0 };
+    measure m = { { u, NULL, NULL, 0, u->shard.n_blocks }, p, ask_finite, 0 };
     zro__measured result = { 1, NAN };
 
     memset(u->partials, 0, u->shard.n_blocks * sizeof *u->partials);
