@@ -353,6 +353,15 @@ zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int r
     return st != ZRO_OK ? st : zro__leave(g, broadcast_bytes(g, in, bytes, root, out, out_bytes));
 }
 
+zro_status zro__is_same(zro_group *group, uint64_t number, int *same)
+{
+    int64_t least[2] = { (int64_t)(number >> 2), -(int64_t)(number >> 2) }; /* of the number, and of its negative */
+    zro_status st = zro_all_reduce(group, least, 2, ZRO_I64, ZRO_MIN);
+
+    *same = st == ZRO_OK && least[0] == -least[1];
+    return st;
+}
+
 void zro_bytes_free(void *bytes)
 {
     zro__free(bytes);

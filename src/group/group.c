@@ -412,6 +412,8 @@ zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
     s.heap_peak_bytes = atomic_load_explicit(&g->seat->account.peak, memory_order_relaxed);
     s.shared_bytes = get(&g->seat->shared_bytes);
     s.control_bytes = g->layout.bytes;
+    s.deliveries = get(&g->counters.deliveries);
+    s.state_bytes = atomic_load_explicit(&g->seat->account.bytes[ZRO__KIND_STATE], memory_order_relaxed);
     memcpy(stats, &s, size < sizeof s ? size : sizeof s);
     stats->struct_size = size;
     return ZRO_OK;

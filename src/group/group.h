@@ -66,6 +66,9 @@ struct zro_group {
 zro_status zro__enter(zro_group *group);
 zro_status zro__leave(zro_group *group, zro_status st);
 
+/* Whether all ranks passed the same number.  Collective. */
+zro_status zro__is_same(zro_group *group, uint64_t number, int *same);
+
 /* Refuses a NULL group, a child's call, a broken group; does not wait. */
 zro_status zro__check_group(const zro_group *group);
 

@@ -215,6 +215,14 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_ALL_GATHER] = "all_gather",
     [ZRO__CALL_STOP_REQUESTED] = "stop_requested",
     [ZRO__CALL_TRANSFER] = "transfer",
+    [ZRO__CALL_PARAMS_ALLOC] = "params_alloc",
+    [ZRO__CALL_OPTIM_CREATE] = "optim_create",
+    [ZRO__CALL_ADD_PARAM_GROUP] = "optim_add_param_group",
+    [ZRO__CALL_STEP] = "optim_step",
+    [ZRO__CALL_NORM] = "norm of gradients",
+    [ZRO__CALL_PUBLISH] = "optim_publish",
+    [ZRO__CALL_CONSOLIDATE] = "optim_consolidate",
+    [ZRO__CALL_LOAD] = "optim_load",
 };
 
 static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };
@@ -247,12 +255,25 @@ const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t
     return text;
 }
 
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
 uint64_t zro__hash(uint64_t hash, const void *bytes, size_t n)
 {
-    const unsigned char *p = bytes;
+    const char *p = bytes;
+    uint64_t word;
+    size_t at = 0;
 
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ p[i]) * UINT64_C(1099511628211);
+    hash ^= n;
+    for (; n - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, p + at, sizeof word);
+        hash = hash_word(hash, word);
+    }
+    for (; at < n; at++)
+        hash = hash_word(hash, (unsigned char)p[at]);
     return hash;
 }
 
@@ -597,4 +618,38 @@ zro_status zro__agree(zro__board *board, zro__call call, const char *what, const
                              zro__rank_name(board, r, name, sizeof name), other->description);
     }
     return ZRO_OK;
+}
+
+/* ---- steps ---- */
+
+/* Release: who sees the number sees what was written before it, and so may trust a pair of equal ones. */
+void zro__step_begin(zro__board *board, uint64_t steps)
+{
+    atomic_store_explicit(&zro__slot_of(board, board->rank)->begun, steps, memory_order_release);
+}
+
+void zro__step_publish(zro__board *board, uint64_t steps)
+{
+    atomic_store_explicit(&zro__slot_of(board, board->rank)->published, steps, memory_order_release);
+}
+
+int zro__step_torn(const zro__board *board, int *rank, uint64_t *begun, uint64_t *published)
+{
+    *begun = 0;
+    *published = UINT64_MAX;
+    for (int r = 0; r < board->size; r++) {
+        const zro__slot *slot = zro__slot_of(board, r);
+        uint64_t first, last;
+
+        if (!zro__is_near(board, r)) /* what it has begun cannot be seen; what did not come from there shows here */
+            continue;
+        first = atomic_load_explicit(&slot->begun, memory_order_acquire); /* pairs with the release above, and so below */
+        last = atomic_load_explicit(&slot->published, memory_order_acquire);
+        *begun = first > *begun ? first : *begun;
+        if (last < *published) {
+            *published = last;
+            *rank = r;
+        }
+    }
+    return *begun != *published;
 }

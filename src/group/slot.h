@@ -34,6 +34,14 @@ typedef enum zro__call {
     ZRO__CALL_ALL_GATHER,
     ZRO__CALL_STOP_REQUESTED,
     ZRO__CALL_TRANSFER,
+    ZRO__CALL_PARAMS_ALLOC,
+    ZRO__CALL_OPTIM_CREATE,
+    ZRO__CALL_ADD_PARAM_GROUP,
+    ZRO__CALL_STEP,
+    ZRO__CALL_NORM,
+    ZRO__CALL_PUBLISH,
+    ZRO__CALL_CONSOLIDATE,
+    ZRO__CALL_LOAD,
     ZRO__CALL_COUNT
 } zro__call;
 
@@ -85,6 +93,7 @@ typedef struct zro__slot {
     zro__arrival arrived[2];            /* the last two operations arrived at: k is arrived[k % 2] */
     zro__word done;                     /* number of the last transfer whose direct accesses are over */
     _Alignas(64) _Atomic uint32_t left; /* 1: this rank destroyed the group */
+    _Atomic uint64_t begun, published;  /* steps of an optimizer: owners set one before and the other after their part */
     zro__word noticed;                  /* number of notices so far; notice n is notices[n % NOTICES] */
     zro__notice notices[ZRO__NOTICES];
     _Alignas(64) zro__header ring[ZRO__RING]; /* for texts */
@@ -111,7 +120,7 @@ static inline int zro__place_of(const zro__control *control, int rank)
 
 /* Counters of one rank in one group; atomic, because another thread may ask for them. */
 typedef struct zro__counters {
-    _Atomic uint64_t operations, direct_bytes, link_bytes, link_messages, waits, sleeps, wait_ns;
+    _Atomic uint64_t operations, direct_bytes, link_bytes, link_messages, waits, sleeps, wait_ns, deliveries;
 } zro__counters;
 
 /* A group does one thing at a time, so each counter has one writer, and needs no locked addition. */
@@ -200,9 +209,16 @@ const char *zro__gone(const zro__board *board, int rank);
 zro_status zro__vote(zro__board *board, zro__call call, zro_status mine);
 
 /* Compares descriptions; a difference is MISMATCH on all, naming the first rank that differs from rank 0.  `mine` is voted on
- * with it, and the `number` of the first near rank is given to all near it.  Descriptions longer than a few thousand characters are cut.  Collective. */
+ * with it, and the `number` of the first near rank is given to all near it.  Descriptions longer than a few thousand characters
+ * are cut.  Collective. */
 zro_status zro__agree(zro__board *board, zro__call call, const char *what, const char *description, uint64_t *number,
                       zro_status mine);
+
+/* Says that this rank has begun, or published, so many steps.  torn: of a broken group, whether ranks that can be seen have
+ * begun and published different numbers; *rank is one that has not published what another has begun. */
+void zro__step_begin(zro__board *board, uint64_t steps);
+void zro__step_publish(zro__board *board, uint64_t steps);
+int zro__step_torn(const zro__board *board, int *rank, uint64_t *begun, uint64_t *published);
 
 /* "rank 1", or "rank 1 (3 of the first group)" where the numbers differ. */
 const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes);
@@ -210,7 +226,7 @@ const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t
 /* "operation 12: all_reduce of 1000 f32 (sum)". */
 const char *zro__header_text(const zro__header *header, char *text, size_t bytes);
 
-/* 64-bit FNV-1a, to be chained; start with ZRO__HASH_START. */
+/* A hash of words, to be chained; start with ZRO__HASH_START.  Ranks compare it, so all of them have the same library. */
 #define ZRO__HASH_START UINT64_C(14695981039346656037)
 uint64_t zro__hash(uint64_t hash, const void *bytes, size_t n);
 

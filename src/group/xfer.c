@@ -51,7 +51,7 @@ static int fits_payload(const zro__flow *f)
 {
     const zro__xfer *x = f->x;
 
-    if (!(f->g->one_machine || f->g->board.wire != NULL) || x->apply != NULL || x->present != NULL
+    if (!(f->g->one_machine || f->g->board.wire != NULL) || x->apply != NULL || x->present != NULL || x->scattered
         || x->n_parts > (size_t)f->size)
         return 0;
     for (size_t p = 0; p < x->n_parts; p++)
@@ -84,7 +84,7 @@ static zro_status arrive(zro__flow *f, int in_payload)
         bytes = x->present == NULL ? 0 : (x->n_parts + 63) / 64 * sizeof(uint64_t);
         if (bytes > 0)
             memcpy(zro__payload(&f->g->board), x->present, bytes);
-        if (f->size > 1) {
+        if (f->size > 1 && !x->apart) {
             if (x->in != NULL && x->in_bytes > 0)
                 h.in = zro__locate(view, x->in, x->in_bytes);
             if (x->out != NULL && x->out_bytes > 0)
