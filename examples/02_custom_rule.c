@@ -40,7 +40,7 @@ int main(void)
 {
     float w[2] = { 0, 0 }, grad[2]; /* y = w[0] x + w[1]; the points lie on y = 3 x - 1 */
     zro_param param = ZRO_PARAM_INIT;
-    zro_param_group group = { &param, NULL, 1, NULL, NULL, 0, { 0 } };
+    zro_param_group group = { .params = &param, .n = 1 };
     zro_optim *opt;
     zro_status st;
 

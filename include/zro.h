@@ -1,7 +1,7 @@
 /* zro: the zero redundancy optimizer in C.
  *
  * One header, in tiers: status | types | settings | links | groups | starting ranks | collective calls | submitted work |
- * group memory | parameters | optimizer | schedules | lbfgs | statistics | tables: rule.
+ * group memory | parameters | plan | optimizer | state | schedules | lbfgs | statistics | tables: rule.
  *
  * Words.  A rank is one process or thread that takes part; a group is a set of ranks that talk to each other.  "Collective"
  * calls are made by every rank of the group, in the same order on all; "local" calls concern the calling rank alone and
@@ -92,6 +92,8 @@ ZRO_API const char *zro_dtype_name(zro_dtype dtype);
 /* Sums run in a fixed order of ranks, in f32 for f32 and the 16-bit types and in f64 for f64, so results are the same bits
  * on every backend.  Integer sums wrap; averages of integers are UNSUPPORTED; MIN and MAX propagate NaN. */
 typedef enum zro_op { ZRO_SUM = 0, ZRO_AVG = 1, ZRO_MIN = 2, ZRO_MAX = 3 } zro_op;
+
+enum { ZRO_ALL = -1 }; /* all ranks, where a rank is asked for */
 
 /* ---- settings ---- */
 
@@ -386,12 +388,13 @@ typedef struct zro_param {
     uint32_t reserved32;
     const char *name; /* NULL: its index is its name */
     size_t shape[ZRO_MAX_DIMS];
-    uint64_t reserved[4]; /* zero */
+    void *memory;         /* zro's: where zro_params_alloc put data and grad; NULL: they are the program's */
+    uint64_t reserved[3]; /* zero */
 } zro_param;
 
 /* clang-format off */
 #define ZRO_PARAM_INIT { NULL, NULL, 0, 1, ZRO_F32, ZRO_SAME, 0, ZRO_LAYOUT_DENSE, 1, 0, NULL, \
-                         { 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0 } }
+                         { 0, 0, 0, 0, 0, 0, 0, 0 }, NULL, { 0, 0, 0 } }
 /* clang-format on */
 
 ZRO_API void zro_param_init(zro_param *param);
@@ -402,9 +405,113 @@ ZRO_API size_t zro_param_count(const zro_param *param);
 /* Says that `grad` is the gradient from now on; NULL: that there is none.  Local. */
 ZRO_API void zro_param_set_grad(zro_param *param, void *grad);
 
+/* Where zro_params_alloc puts arrays. */
+typedef struct zro_alloc_config {
+    size_t struct_size;
+    zro_switch data, grads;    /* which of them it hands out */
+    zro_memory_kind data_kind; /* ONCE: one array for all ranks of a machine; EACH: one a rank */
+} zro_alloc_config;
+
+/* clang-format off */
+#define ZRO_ALLOC_CONFIG_INIT { sizeof(zro_alloc_config), ZRO_ON, ZRO_ON, ZRO_MEMORY_ONCE }
+/* clang-format on */
+ZRO_API void zro_alloc_config_init(zro_alloc_config *config);
+
+/* Hands out data and gradients (one array a rank) in group memory before the model is built: zeroed, each parameter at a border
+ * of 64 bytes, in reverse order.  Parameters that exist once for a machine are not delivered by a step, and take 1/N of the
+ * memory; they are written by zro, or by one rank between two barriers (zro_param_publish).  The program must not move what was
+ * handed out.
+ *
+ * alloc: collective.  free: local; data, grad and memory become NULL; handles that still use the memory keep it alive.
+ *
+ * INVALID   a parameter that already has data (or a gradient), or whose shape or type cannot be
+ * MISMATCH  the ranks passed different ones
+ * MEMORY    (PEER on the others) there is not enough; nothing has changed */
+ZRO_MUST zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const zro_alloc_config *config);
+ZRO_API void zro_params_free(zro_param *params, size_t n);
+
 /* One number over the values of all parameters in order and where one ends and the next begins, all NaNs being equal: two runs
  * that print it after every step can be compared with diff.  Local. */
 ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash);
+
+/* ---- plan ---- */
+
+/* A plan says which rank owns which elements, that is, keeps their state and updates them.  It is a pure function of sizes,
+ * types, device tags, groups and the number of ranks, and can be made without a group of ranks. */
+typedef enum zro_partition {
+    ZRO_PARTITION_AUTO = 0,   /* flat; greedy where whole parameters are needed */
+    ZRO_PARTITION_FLAT = 1,   /* each bucket is cut into even ranges at blocks of 1024 elements of a parameter: shards differ by
+                                  at most one block a bucket */
+    ZRO_PARTITION_GREEDY = 2, /* PyTorch's: whole parameters, largest first, each to the rank with the fewest elements */
+    ZRO_PARTITION_BUCKETS = 3, /* PyTorch's for overlap: bucket i to rank i modulo N, or cut: shard_buckets */
+    ZRO_PARTITION_GIVEN = 4    /* whole parameters, by zro_param_group's owners */
+} zro_partition;
+
+/* Elements [first, first + count) of a parameter, and whose they are.  A parameter without elements has one range, too. */
+typedef struct zro_range {
+    size_t param; /* index: its place in the groups' parameters one after another */
+    size_t first, count;
+    size_t group, bucket; /* that the parameter is in */
+    int32_t owner;
+    uint32_t reserved32;
+    uint64_t reserved[2];
+} zro_range;
+
+typedef struct zro_plan_config {
+    size_t struct_size;
+    zro_partition partition;
+    zro_switch shard_buckets;    /* BUCKETS: each bucket is cut between parameters, its pieces go to the least loaded ranks */
+    const size_t *bucket_params; /* BUCKETS: indices of parameters, bucket after bucket, each parameter once; NULL: a bucket for
+                                     each type and device tag, as flat has them */
+    const size_t *bucket_lengths; /* how many of them are in each */
+    size_t n_buckets;
+} zro_plan_config;
+
+/* clang-format off */
+#define ZRO_PLAN_CONFIG_INIT { sizeof(zro_plan_config), ZRO_PARTITION_AUTO, ZRO_OFF, NULL, NULL, 0 }
+/* clang-format on */
+ZRO_API void zro_plan_config_init(zro_plan_config *config);
+
+typedef struct zro_plan zro_plan;
+typedef struct zro_param_group zro_param_group;
+
+/* Makes the plan of an optimizer with these groups on so many ranks.  Of the parameters name, shape, type and tag are copied.
+ * add: a group more, whose parameters form buckets of their own; earlier owners do not change.
+ *
+ * Local, like all of the plan's functions.  On failure nothing has changed.
+ *
+ * INVALID  no ranks, no groups, a group without parameters; owners that are missing or no ranks; buckets in which a parameter
+ *          is missing or twice; the text names it */
+ZRO_MUST zro_status zro_plan_create(const zro_param_group *groups, size_t n_groups, int ranks, const zro_plan_config *config,
+                                    zro_plan **out);
+ZRO_MUST zro_status zro_plan_add_group(zro_plan *plan, const zro_param_group *group);
+ZRO_API void zro_plan_destroy(zro_plan *plan);
+
+ZRO_API int zro_plan_ranks(const zro_plan *plan);
+ZRO_API size_t zro_plan_params(const zro_plan *plan);
+ZRO_API size_t zro_plan_buckets(const zro_plan *plan);
+ZRO_API size_t zro_plan_elements(const zro_plan *plan, int rank); /* that a rank owns; ZRO_ALL: all */
+
+/* Who owns an element of a parameter (0 of one that has none). */
+ZRO_MUST zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, int *owner);
+
+/* A rank's ranges in packing order: bucket after bucket or, of greedy and given ones, group after group, and there as the
+ * partition put them.  ZRO_ALL: everybody's, by parameter and first element.  The list is the plan's, until it is changed. */
+ZRO_MUST zro_status zro_plan_ranges(const zro_plan *plan, int rank, const zro_range **ranges, size_t *n);
+
+/* The index of the first parameter of this name. */
+ZRO_MUST zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param);
+
+/* What must travel from whom to whom if one plan follows another for the same parameters: all runs that have one owner in
+ * each, by parameter and first element.  Writes up to `room` of them (none if `out` is NULL) and says how many there are.
+ *
+ * INVALID  the plans are for other parameters */
+typedef struct zro_overlap {
+    size_t param, first, count;
+    int32_t from, to; /* owners in the first and in the second plan */
+    uint64_t reserved[2];
+} zro_overlap;
+ZRO_MUST zro_status zro_plan_intersect(const zro_plan *from, const zro_plan *to, zro_overlap *out, size_t room, size_t *n);
 
 /* ---- optimizer ---- */
 
@@ -556,15 +663,16 @@ typedef struct zro_value {
 } zro_value;
 
 /* Parameters that share values.  Zero what is not used. */
-typedef struct zro_param_group {
+struct zro_param_group {
     zro_param *params;       /* the program's, kept by reference */
     const size_t *index;     /* n of them: which of params; NULL: the first n */
     size_t n;                /* at least 1 */
     const void *config;      /* the rule's struct for this group; NULL: the one given to create */
     const zro_value *values; /* on top of that */
     size_t n_values;
-    uint64_t reserved[4]; /* zero */
-} zro_param_group;
+    const int32_t *owners; /* ZRO_PARTITION_GIVEN: n ranks; otherwise NULL */
+    uint64_t reserved[3];  /* zero */
+};
 
 typedef enum zro_rounding {
     ZRO_NEAREST = 0,
@@ -578,21 +686,25 @@ typedef struct zro_optim_config {
     zro_settings settings; /* of an optimizer without a group, for which no environment is read; otherwise the group's count */
     zro_switch masters;    /* 16-bit parameters are kept in f32 beside them (slot "master"), and rounded from there */
     zro_rounding rounding;
-    uint64_t seed;              /* of stochastic rounding */
-    double clip_norm;           /* > 0; 0: off; INFINITY: only measured */
-    double clip_norm_type;      /* 2, INFINITY, or any p > 0 */
-    double clip_value;          /* > 0; 0: off */
-    zro_switch skip_non_finite; /* a step in which a gradient is NaN or infinite changes nothing */
-    zro_switch loss_scale;      /* dynamic: a step skipped for that reason makes the scale smaller; includes skip_non_finite */
-    double scale_init;          /* > 0, held in f32 */
-    double scale_growth;        /* > 1, after growth_interval steps one after another that were not skipped */
-    double scale_backoff;       /* in (0, 1) */
-    uint32_t growth_interval;   /* > 0 */
+    uint64_t seed;               /* of stochastic rounding */
+    double clip_norm;            /* > 0; 0: off; INFINITY: only measured */
+    double clip_norm_type;       /* 2, INFINITY, or any p > 0 */
+    double clip_value;           /* > 0; 0: off */
+    zro_switch skip_non_finite;  /* a step in which a gradient is NaN or infinite changes nothing */
+    zro_switch loss_scale;       /* dynamic: a step skipped for that reason makes the scale smaller; includes skip_non_finite */
+    double scale_init;           /* > 0, held in f32 */
+    double scale_growth;         /* > 1, after growth_interval steps one after another that were not skipped */
+    double scale_backoff;        /* in (0, 1) */
+    uint32_t growth_interval;    /* > 0 */
+    const zro_plan_config *plan; /* NULL: the defaults; copied */
+    zro_switch
+        parameters_as_bucket_view; /* ON: data of all parameters moves into group memory, one array a rank, packed by owner;
+                                             the program's pointers are put back by destroy, with the values of then */
 } zro_optim_config;
 
 /* clang-format off */
 #define ZRO_OPTIM_CONFIG_INIT { sizeof(zro_optim_config), ZRO_SETTINGS_INIT, ZRO_ON, ZRO_NEAREST, 0, 0, 2, 0, \
-                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000 }
+                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000, NULL, ZRO_OFF }
 /* clang-format on */
 
 ZRO_API void zro_optim_config_init(zro_optim_config *config);
@@ -601,34 +713,57 @@ typedef struct zro_optim zro_optim;
 
 /* Makes an optimizer for the groups' parameters, none of which may share memory with another (tied weights are one parameter).
  * `rule_config` is the rule's struct with the values of groups that have none of their own (NULL: the defaults); a NULL rule
- * keeps no state and updates nothing, because the program does.  `group` is NULL in this version: the optimizer is not
- * sharded.  `rule` and what it points to must stay until destroy.
+ * keeps no state and updates nothing, because the program does.  `rule` and what it points to must stay until destroy.
+ *
+ * With a group of ranks the optimizer is sharded over it: each rank keeps the state of what it owns by the plan, updates that,
+ * and gets the rest from the others.  NULL: it is not.  Everything below is the same for both; "collective" is what a sharded
+ * one's calls are.  Gradients are the program's business: each owner uses its own, so average them first.
  *
  * A parameter's index is its place in the groups' parameters one after another, groups added later included.
  *
+ * Collective.  INVALID and UNSUPPORTED on one rank are PEER on the others; the group of ranks stays whole, and is kept alive by
+ * the optimizer.  destroy: local; waits for nobody.
+ *
  * INVALID      no groups, a group without parameters, a parameter that is NULL, twice there, or not dense; a value out of
- *              range, unknown, NaN; a config of another rule; the text names it
- * UNSUPPORTED  an element type that the rule has no loop for; a group; kernels that this processor lacks */
+ *              range, unknown, NaN; a config of another rule; owners that are no ranks; the text names it
+ * UNSUPPORTED  an element type that the rule has no loop for; kernels that this processor lacks; flat for a rule that needs
+ *              whole parameters
+ * MISMATCH     the ranks passed different parameters, values or settings; the text says which */
 ZRO_MUST zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
                                      const void *rule_config, const zro_optim_config *config, zro_optim **out);
 ZRO_API void zro_optim_destroy(zro_optim *optim);
 
-/* Another group of parameters, with the config given to create where it has none of its own.  On failure nothing has
- * changed. */
+/* Another group of parameters, with the config given to create where it has none of its own; what others own does not change.
+ * Collective.  On failure nothing has changed. */
 ZRO_MUST zro_status zro_optim_add_param_group(zro_optim *optim, const zro_param_group *group);
 
-/* One step for all parameters that have a gradient.  `user` is handed to the rule.  Gradients stay as they are.  Nothing has
- * changed if it fails.
+/* Who owns what: the optimizer's, until it is destroyed or a group is added.  One that is not sharded has one owner. */
+ZRO_API const zro_plan *zro_optim_plan(const zro_optim *optim);
+
+/* One step for all parameters that have a gradient; that of the owner counts.  `user` is handed to the rule.  Gradients stay as
+ * they are.  Collective.  Nothing has changed if it fails, unless a rank was lost or late in the middle: then parameters may be
+ * torn between two steps, which step, publish and consolidate say from then on, and refuse.
  *
- * INVALID  a gradient is said to be present, or data to exist, where the pointer is NULL; the text names the parameter */
+ * INVALID  a gradient is said to be present, or data to exist, where the pointer is NULL; the text names the parameter
+ * STATE    what zro handed out was moved; parameters are torn */
 ZRO_MUST zro_status zro_optim_step(zro_optim *optim, void *user);
 
-/* The same in two halves: update what this rank owns; bring it to all ranks. */
+/* The same in two halves: update what this rank owns; bring it to all ranks.  publish without the other sends what the owners
+ * have. Both collective. */
 ZRO_MUST zro_status zro_optim_step_local(zro_optim *optim, void *user);
 ZRO_MUST zro_status zro_optim_publish(zro_optim *optim);
 
-/* Calls fn, which computes gradients and *loss, then steps; if fn fails, its status is returned and nothing is stepped.  `loss`
- * may be NULL. */
+/* Makes a write of the program known: root's values of a parameter (ZRO_ALL_PARAMS: of all) become everybody's, and masters are
+ * made from them.  Collective; root is a rank (0 of an optimizer that is not sharded). */
+#define ZRO_ALL_PARAMS SIZE_MAX
+ZRO_MUST zro_status zro_param_publish(zro_optim *optim, size_t param, int root);
+
+/* What a user needs to know when it is slow: rule, stages, owners, where parameters lie, deliveries and bytes, as text.  Writes
+ * up to `bytes`, with a 0 at the end, and returns how many characters the whole text has, like snprintf.  Local. */
+ZRO_API size_t zro_optim_describe(const zro_optim *optim, char *text, size_t bytes);
+
+/* Calls fn, which computes gradients and *loss, then steps; if fn fails, its status is returned (PEER on other ranks) and
+ * nothing is stepped.  `loss` may be NULL. */
 typedef zro_status (*zro_closure_fn)(void *user, double *loss);
 ZRO_MUST zro_status zro_optim_step_closure(zro_optim *optim, zro_closure_fn fn, void *fn_user, void *user, double *loss);
 
@@ -654,9 +789,9 @@ ZRO_MUST zro_status zro_optim_get_values(const zro_optim *optim, size_t group, d
 ZRO_MUST zro_status zro_optim_set_values(zro_optim *optim, size_t group, const double *values, size_t n);
 
 /* State as memory: this rank's part of a parameter's slot, to be read and written between steps at an address that stays until
- * destroy.  A slot is absent until its parameter is stepped (Adagrad's are there from creation).  Slots have PyTorch's names,
- * in f32, or f64 for f64 parameters; one that is a single number for the parameter ("step") is an f64.  "master" holds the f32
- * masters.
+ * destroy.  A slot is absent until its parameter is stepped or loaded (Adagrad's are there from creation).  Names are
+ * PyTorch's.  Slots are in f32, or f64 for f64 parameters; one that is a single number for the parameter ("step") is an f64.
+ * "master" holds the f32 masters.
  *
  * INVALID  no such parameter, or the rule has no slot of that name (that it would need with other values is no error) */
 typedef struct zro_slot {
@@ -673,7 +808,9 @@ ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const c
 /* The norm over all gradients, as it is now, and the gradients clipped in place: multiplied by min(1, max_norm / (norm +
  * 1e-6)), or held within +-max_value (> 0).  norm_type is 2, INFINITY or any p > 0.  A norm or a factor that is not finite
  * goes into the gradients as in PyTorch.  Absent gradients do not count.  `norm` may be NULL.  Under loss scale gradients are
- * still scaled when this is called: use the setting. */
+ * still scaled when this is called: use the setting.
+ *
+ * Each owner's gradients count, and are what is clipped.  norm: collective; value: local. */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
 ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
 
@@ -697,6 +834,78 @@ ZRO_MUST zro_status zro_optim_info(const zro_optim *optim, zro_step_info *info);
 
 /* Sets scale and growth tracker, to go on from where another run was.  STATE without loss scale. */
 ZRO_MUST zro_status zro_optim_set_scale(zro_optim *optim, double scale, uint32_t growth_tracker);
+
+/* ---- state ---- */
+
+/* An optimizer's state apart from it, a copy as of its making: groups with their values, parameters by index and name, slots by
+ * name; not the parameters' values.  Names of values and slots are PyTorch's; the first of a list is "betas:0". */
+typedef struct zro_state zro_state;
+
+/* The whole state on rank `to`, or on all.  Each shard is sent once, in pieces; on other ranks nothing grows and *out is NULL,
+ * which asking explains.  Of an optimizer that is not sharded: the state here, whatever `to`.  Collective.
+ *
+ * STATE  parameters are torn (zro_optim_step); owners of one parameter disagree about a single number */
+ZRO_MUST zro_status zro_optim_consolidate(zro_optim *optim, int to, zro_state **out);
+
+/* Takes over values and state, sharded or not and whatever the plan of the optimizer that it came from; `state` stays as it is.
+ * All of it is checked before anything changes.  Values that say how PyTorch computes (foreach, fused, capturable,
+ * differentiable) mean nothing here.  A parameter without slots has no state yet; without "master" that is made from the
+ * parameter.  Collective: every rank passes the same state.
+ *
+ * INVALID   another number of groups or parameters, another shape, type, slot or value; the text names it
+ * STATE     this rank has no state (NULL): broadcast it
+ * MISMATCH  the ranks' states differ in what they describe */
+ZRO_MUST zro_status zro_optim_load(zro_optim *optim, const zro_state *state);
+
+/* root's state on all ranks.  *state is root's own and stays; on others it must be NULL and is made.  Collective. */
+ZRO_MUST zro_status zro_state_broadcast(zro_group *group, zro_state **state, int root);
+
+/* By hand: an empty one; then group after group, and each group's parameters (name, shape and types of `param` are copied), in
+ * any order slots of `count` elements: all of the parameter's, or one.  `data` is copied; NULL: zeros.  Local. */
+ZRO_MUST zro_status zro_state_create(const char *rule, zro_state **out);
+ZRO_API void zro_state_destroy(zro_state *state);
+ZRO_MUST zro_status zro_state_add_group(zro_state *state, const zro_value *values, size_t n);
+ZRO_MUST zro_status zro_state_add_param(zro_state *state, const zro_param *param);
+ZRO_MUST zro_status zro_state_add_slot(zro_state *state, size_t param, const char *slot, zro_dtype dtype, const void *data,
+                                       size_t count);
+ZRO_MUST zro_status zro_state_set_value(zro_state *state, size_t group, const char *name, double value); /* new or not */
+
+/* How many steps the optimizer had made, and its loss scale; scale 0: it has none. */
+typedef struct zro_progress {
+    uint64_t steps;
+    double scale;
+    uint32_t growth_tracker;
+    uint32_t reserved32;
+    uint64_t reserved[4];
+} zro_progress;
+ZRO_MUST zro_status zro_state_get_progress(const zro_state *state, zro_progress *progress);
+ZRO_MUST zro_status zro_state_set_progress(zro_state *state, const zro_progress *progress);
+
+/* Asking.  Local.  On a rank that has no state (NULL) numbers are 0 and the others STATE, with a text that says what to call.
+ *
+ * group: the index of its first parameter, how many it has, and how many values.  param: name, shape and types; no data.
+ * slot: data is writable until destroy; absent if the parameter has no such slot. */
+ZRO_API const char *zro_state_rule(const zro_state *state); /* NULL without a state */
+ZRO_API size_t zro_state_groups(const zro_state *state);
+ZRO_API size_t zro_state_params(const zro_state *state);
+ZRO_API uint64_t zro_state_bytes(const zro_state *state); /* of all slots */
+ZRO_MUST zro_status zro_state_group(const zro_state *state, size_t group, size_t *first, size_t *n, size_t *n_values);
+ZRO_MUST zro_status zro_state_value(const zro_state *state, size_t group, size_t i, zro_value *value);
+ZRO_MUST zro_status zro_state_get_value(const zro_state *state, size_t group, const char *name, double *value);
+ZRO_MUST zro_status zro_state_param(const zro_state *state, size_t param, zro_param *out);
+ZRO_API size_t zro_state_slots(const zro_state *state, size_t param);
+ZRO_API const char *zro_state_slot_name(const zro_state *state, size_t param, size_t i); /* NULL: there is no i-th */
+ZRO_MUST zro_status zro_state_slot(const zro_state *state, size_t param, const char *name, zro_slot *slot);
+
+/* As a safetensors file, or as its bytes (freed by zro_bytes_free): tensors "<slot>:0:<name>" and one JSON text of metadata.
+ * A file is written beside `path` and renamed over it.  Local.
+ *
+ * FORMAT       it is no such file; the text says where
+ * UNSUPPORTED  a build without checkpoints (ZRO_CHECKPOINT=OFF) */
+ZRO_MUST zro_status zro_state_write(const zro_state *state, const char *path);
+ZRO_MUST zro_status zro_state_read(const char *path, zro_state **out);
+ZRO_MUST zro_status zro_state_pack(const zro_state *state, void **bytes, size_t *n);
+ZRO_MUST zro_status zro_state_unpack(const void *bytes, size_t n, zro_state **out);
 
 /* ---- schedules ---- */
 
@@ -830,14 +1039,20 @@ typedef struct zro_stats {
     uint64_t heap_peak_bytes;
     uint64_t shared_bytes;  /* group memory of this rank now, its share of what exists once included */
     uint64_t control_bytes; /* of the slots and links of this group, for all ranks */
+    uint64_t deliveries;    /* by an optimizer's steps: of one owner's part of one bucket to all ranks */
+    uint64_t state_bytes;   /* of heap_bytes: state of optimizers */
 } zro_stats;
 
 /* clang-format off */
-#define ZRO_STATS_INIT { sizeof(zro_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define ZRO_STATS_INIT { sizeof(zro_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 ZRO_API void zro_stats_init(zro_stats *stats);
 ZRO_MUST zro_status zro_group_stats(const zro_group *group, zro_stats *stats);
+
+/* Of the group of ranks that a sharded optimizer works on, which is a duplicate of the one that it was given; of one that is
+ * not sharded, the bytes of its own memory. */
+ZRO_MUST zro_status zro_optim_stats(const zro_optim *optim, zro_stats *stats);
 
 /* ---- tables: rule ---- */
 

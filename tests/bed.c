@@ -155,7 +155,7 @@ int bed_equal(const bed *a, const bed *b)
 /* Reads "rule name=value ...". */
 zro_optim *bed_optim(bed *b, const char *text, const zro_optim_config *config)
 {
-    zro_param_group group = { b->params, NULL, b->n, NULL, NULL, 0, { 0 } };
+    zro_param_group group = { .params = b->params, .n = b->n };
     zro_value values[16];
     char copy[256], *word, *rest = copy;
     const zro_rule *rule;

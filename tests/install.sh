@@ -32,6 +32,30 @@ done
 # shellcheck disable=SC2046
 cc -std=c11 01_hello.c -o hello_static $(pkg-config --cflags zro) "$libraries/libzro.a" $(pkg-config --static --libs-only-other zro) -lpthread -lm
 ./hello_static | grep -q 'rank 0 of 1'
+cat >state.c <<'END'
+#include <stdio.h>
+#include <zro.h>
+
+int main(void)
+{
+    zro_state *state, *again;
+    void *bytes;
+    size_t n;
+    zro_status st = zro_state_create("adam", &state);
+
+    if (st == ZRO_OK)
+        st = zro_state_pack(state, &bytes, &n);
+    if (st == ZRO_OK)
+        st = zro_state_unpack(bytes, n, &again);
+    printf("%s\n", st == ZRO_OK ? zro_state_rule(again) : zro_last_error());
+    return st != ZRO_OK;
+}
+END
+# shellcheck disable=SC2046  # what the archive needs besides itself
+cc -std=c11 -Wall -Werror state.c -o state_static $(pkg-config --cflags zro) "$libraries/libzro.a" \
+    $(pkg-config --static --libs zro | sed 's/-lzro//')
+if ldd state_static | grep libzro; then exit 1; fi
+[ "$(./state_static)" = adam ]
 if command -v c++ >/dev/null; then
     printf '#include <zro.h>\nint main() { zro_group_config c = ZRO_GROUP_CONFIG_INIT; return c.timeout_ms == 0; }\n' >plus.cc
     # shellcheck disable=SC2046
@@ -45,10 +69,13 @@ project(user C)
 find_package(zro 0.1 REQUIRED)
 add_executable(user ../01_hello.c)
 target_link_libraries(user PRIVATE zro::zro)
+add_executable(state_static ../state.c)
+target_link_libraries(state_static PRIVATE zro::zro_static)
 END
 cmake -S package -B package/build -DCMAKE_PREFIX_PATH="$dir/usr" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
 cmake --build package/build >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
 package/build/user | grep -q 'rank 0 of 1'
+[ "$(package/build/state_static)" = adam ]
 
 # launched PROGRAM: two ranks of it under the launcher of this MPI.
 launched()

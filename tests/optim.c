@@ -15,7 +15,7 @@ static const size_t two[] = { 5, 70 };
 
 static zro_param_group group_of(bed *b)
 {
-    zro_param_group group = { b->params, NULL, b->n, NULL, NULL, 0, { 0 } };
+    zro_param_group group = { .params = b->params, .n = b->n };
 
     return group;
 }
@@ -283,7 +283,7 @@ static void many_absent(zt_rank *t)
     enum { MANY = 200 };
     float data[MANY], grad[MANY];
     zro_param params[MANY];
-    zro_param_group group = { params, NULL, MANY, NULL, NULL, 0, { 0 } };
+    zro_param_group group = { .params = params, .n = MANY };
     zro_step_info info = ZRO_STEP_INFO_INIT;
     zro_optim *opt;
 
@@ -316,7 +316,7 @@ static void many_counts(zt_rank *t)
     enum { MANY = 5000, CLASSES = 100 };
     zro_param *params = calloc(MANY + CLASSES, sizeof *params), *alone = params + MANY;
     float *data = calloc(MANY + CLASSES, sizeof *data), *grad = calloc(MANY + CLASSES, sizeof *grad);
-    zro_param_group group = { params, NULL, MANY, NULL, NULL, 0, { 0 } };
+    zro_param_group group = { .params = params, .n = MANY };
     zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
     zro_optim *all, *one[CLASSES];
 

@@ -320,7 +320,7 @@ static void masters_bytes(zt_rank *t)
 {
     static const size_t large = 100000, small = 8;
     zro_param params[2];
-    zro_param_group group = { params, NULL, 2, NULL, NULL, 0, { 0 } };
+    zro_param_group group = { .params = params, .n = 2 };
     zro_optim *opt;
     bed a, b;
 

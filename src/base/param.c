@@ -2,7 +2,6 @@
 #include "base/param.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -43,30 +42,36 @@ void zro_param_set_grad(zro_param *param, void *grad)
 
 const char *zro__param_name(const char *name, size_t index, char *buffer)
 {
+    char *at = buffer + ZRO__NAME_BYTES - 1;
+
     if (name != NULL)
         return name;
-    snprintf(buffer, ZRO__NAME_BYTES, "%zu", index);
-    return buffer;
+    *at = '\0';
+    do
+        *--at = (char)('0' + index % 10);
+    while ((index /= 10) != 0);
+    return at;
 }
 
 zro_status zro__param_check(const zro_param *p, size_t index)
 {
-    char buffer[ZRO__NAME_BYTES];
-    const char *name = zro__param_name(p->name, index, buffer);
+    char name[ZRO__NAME_BYTES];
     size_t count = zro_param_count(p);
 
     if (p->layout != ZRO_LAYOUT_DENSE)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its layout is %s, must be dense", name,
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its layout is %s, must be dense",
+                         zro__param_name(p->name, index, name),
                          p->layout == ZRO_LAYOUT_SPARSE    ? "sparse"
                          : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
                                                            : "unknown");
     if (p->n_dims > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible", name, (unsigned)p->n_dims,
-                         ZRO_MAX_DIMS);
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible",
+                         zro__param_name(p->name, index, name), (unsigned)p->n_dims, ZRO_MAX_DIMS);
     if (count > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold", name);
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold",
+                         zro__param_name(p->name, index, name));
     if (p->data == NULL && count > 0)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", name);
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(p->name, index, name));
     return ZRO_OK;
 }
 
@@ -83,11 +88,22 @@ static int by_address(const void *a, const void *b)
     return x != y ? (x > y) - (x < y) : (p->index > q->index) - (p->index < q->index);
 }
 
+/* They often are. */
+static int is_sorted(const zro__numbered *list, size_t n)
+{
+    size_t i = 1;
+
+    while (i < n && by_address(&list[i - 1], &list[i]) < 0)
+        i++;
+    return i >= n;
+}
+
 zro_status zro__params_check_apart(zro__numbered *list, size_t n)
 {
     char first[ZRO__NAME_BYTES], second[ZRO__NAME_BYTES];
 
-    qsort(list, n, sizeof *list, by_address);
+    if (!is_sorted(list, n))
+        qsort(list, n, sizeof *list, by_address);
     for (size_t i = 1; i < n; i++) {
         const zro__numbered *a = &list[i - 1], *b = &list[i];
 

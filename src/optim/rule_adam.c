@@ -3,7 +3,7 @@
 #ifndef REAL
 #include "optim/rule.h"
 
-enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, AMSGRAD, ADAM_DECOUPLED, ADAM_MAXIMIZE, ADAMW_MAXIMIZE = ADAM_DECOUPLED };
+enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, AMSGRAD, DECOUPLED, MAXIMIZE };
 enum { STEP, AVG, SQ, MAX_SQ };
 enum { C_SIGN, C_DECAY, C_KEEP, C_LATE, C_BY, C_BETA2, C_REST2, C_STEP, C_CORRECT, C_EPS, C_AMSGRAD };
 
@@ -17,11 +17,16 @@ enum { C_SIGN, C_DECAY, C_KEEP, C_LATE, C_BY, C_BETA2, C_REST2, C_STEP, C_CORREC
 
 static const zro_hyper values_of_adam[] = {
     VALUES(adam, 0),
-    [ADAM_DECOUPLED] = ZRO__FLAG(adam, decoupled_weight_decay),
-    [ADAM_MAXIMIZE] = ZRO__FLAG(adam, maximize),
+    [DECOUPLED] = ZRO__FLAG(adam, decoupled_weight_decay),
+    [MAXIMIZE] = ZRO__FLAG(adam, maximize),
 };
 
-static const zro_hyper values_of_adamw[] = { VALUES(adamw, 1e-2), [ADAMW_MAXIMIZE] = ZRO__FLAG(adamw, maximize) };
+/* AdamW is Adam with one value fixed, which is part of its state in PyTorch, too. */
+static const zro_hyper values_of_adamw[] = {
+    VALUES(adamw, 1e-2),
+    [DECOUPLED] = { "decoupled_weight_decay", ZRO_FLAG, 0, 1, 1, 1, 0, NULL },
+    [MAXIMIZE] = ZRO__FLAG(adamw, maximize),
+};
 
 static const zro_slot_spec slots[] = {
     [STEP] = ZRO__COUNT("step"),
@@ -30,12 +35,13 @@ static const zro_slot_spec slots[] = {
     [MAX_SQ] = ZRO__ARRAY("max_exp_avg_sq", "amsgrad"),
 };
 
-static void prepare_either(zro_rule_step *s, int decoupled, int maximize)
+static void prepare(zro_rule_step *s)
 {
     const double *v = s->values;
+    const int decoupled = v[DECOUPLED] != 0;
     double step = ++s->numbers[STEP], *c = s->scalars;
 
-    c[C_SIGN] = maximize ? -1 : 1;
+    c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
     c[C_DECAY] = decoupled ? 0 : v[WEIGHT_DECAY];
     c[C_KEEP] = decoupled ? 1 - v[LR] * v[WEIGHT_DECAY] : 1;
     zro__lerp(1 - v[BETA1], &c[C_LATE], &c[C_BY]);
@@ -47,19 +53,8 @@ static void prepare_either(zro_rule_step *s, int decoupled, int maximize)
     c[C_AMSGRAD] = v[AMSGRAD];
 }
 
-static void prepare_adam(zro_rule_step *s)
-{
-    prepare_either(s, s->values[ADAM_DECOUPLED] != 0, s->values[ADAM_MAXIMIZE] != 0);
-}
-
-const zro_rule ZRO__RULE(adam) = ZRO__RULE_TABLE(adam, "Adam", NULL, prepare_adam);
-
-static void prepare_adamw(zro_rule_step *s)
-{
-    prepare_either(s, 1, s->values[ADAMW_MAXIMIZE] != 0);
-}
-
-const zro_rule ZRO__RULE(adamw) = ZRO__RULE_TABLE(adamw, "AdamW", NULL, prepare_adamw);
+const zro_rule ZRO__RULE(adam) = ZRO__RULE_TABLE(adam, "Adam", NULL, prepare);
+const zro_rule ZRO__RULE(adamw) = ZRO__RULE_TABLE(adamw, "AdamW", NULL, prepare);
 
 #else
 

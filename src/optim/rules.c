@@ -45,6 +45,8 @@ static void config_init(const zro_rule *rule, void *config)
         const zro_hyper *h = &rule->hypers[i];
         zro_switch flag = h->init != 0 ? ZRO_ON : ZRO_OFF;
 
+        if (h->offset == 0)
+            continue;
         if (h->kind == ZRO_FLAG)
             memcpy((char *)config + h->offset, &flag, sizeof flag);
         else

@@ -22,7 +22,7 @@ void *zro__shard_slot(const zro__part_group *group, const zro__piece *piece, siz
     return group->slots[slot] != NULL && offset != SIZE_MAX ? (char *)group->slots[slot] + offset : NULL;
 }
 
-static size_t blocks_of(size_t count)
+size_t zro__blocks_of(size_t count)
 {
     return count > 0 ? (count - 1) / ZRO__BLOCK + 1 : 1;
 }
@@ -49,13 +49,14 @@ static int lay_out(const zro__shard *shard, zro__part_group *g, const zro__run_o
         p->index = runs[i].index;
         p->first = runs[i].first;
         p->count = runs[i].count;
+        p->block = runs[i].block;
         p->name = runs[i].name;
         p->offset = g->bytes;
         p->master = SIZE_MAX;
         p->data_type = p->param->dtype;
         p->grad_type = p->param->grad_dtype == ZRO_SAME ? p->data_type : p->param->grad_dtype;
         p->type = p->data_type == ZRO_F64 ? ZRO_F64 : ZRO_F32;
-        g->blocks[i + 1] = g->blocks[i] + blocks_of(p->count);
+        g->blocks[i + 1] = g->blocks[i] + zro__blocks_of(p->count);
         if (!add_bytes(&g->bytes, p->count, p->type))
             return 0;
         if (shard->rule == NULL || shard->masters != ZRO_ON || !has_16_bits(p->data_type))
@@ -109,7 +110,7 @@ static size_t bytes_of(const zro__part_group *g, size_t slot)
     return slot == ZRO__MASTER ? g->master_bytes : g->bytes;
 }
 
-static zro_status ensure(const zro__shard *shard, zro__part_group *g, const double *values)
+static zro_status ensure(const zro__shard *shard, zro__part_group *g, const double *values, uint32_t more)
 {
     uint32_t needed = 0;
 
@@ -117,7 +118,7 @@ static zro_status ensure(const zro__shard *shard, zro__part_group *g, const doub
         return ZRO_OK;
     for (size_t s = 0; s < shard->rule->n_slots; s++)
         if (shard->rule->slots[s].kind == ZRO_SLOT_ARRAY)
-            needed |= zro__values_slots(shard->rule, values) & (uint32_t)1 << s;
+            needed |= (zro__values_slots(shard->rule, values) | more) & (uint32_t)1 << s;
     if (g->master_bytes > 0)
         needed |= (uint32_t)1 << ZRO__MASTER;
     for (size_t s = 0; s <= ZRO__MASTER; s++) {
@@ -193,7 +194,7 @@ zro_status zro__shard_add(zro__shard *shard, const double *values, size_t first_
     }
     if (shard->rule != NULL) {
         memcpy(g->values, values, shard->rule->n_hypers * sizeof *values);
-        st = ensure(shard, g, values);
+        st = ensure(shard, g, values, 0);
         if (st != ZRO_OK)
             goto fail;
         begin_from_creation(shard, g);
@@ -206,9 +207,17 @@ fail:
     return st;
 }
 
-zro_status zro__shard_ensure(zro__shard *shard, size_t group, const double *values)
+void zro__shard_drop(zro__shard *shard)
 {
-    return ensure(shard, shard->groups[group], values);
+    zro__part_group *g = shard->groups[--shard->n_groups];
+
+    shard->n_blocks = g->blocks[0];
+    free_group(g);
+}
+
+zro_status zro__shard_ensure(zro__shard *shard, size_t group, const double *values, uint32_t more)
+{
+    return ensure(shard, shard->groups[group], values, more);
 }
 
 void zro__shard_free(zro__shard *shard)

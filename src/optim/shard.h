@@ -20,10 +20,11 @@ typedef struct zro__piece {
     size_t first, count; /* elements */
     size_t offset;       /* bytes: of its part of the group's slots */
     size_t master;       /* of its part of the group's masters; SIZE_MAX: it has none */
-    const char *name;    /* the caller's copy, or NULL */
-    uint32_t present;    /* bits: slots that have begun */
-    uint32_t set;        /* which of the prepared scalars are for it, in a step */
-    zro_dtype type;      /* of the rule's loop and of slots: F32 or F64 */
+    size_t block;     /* its first one among the blocks of all parameters, whoever owns them: where its part of a norm stands */
+    const char *name; /* the caller's copy, or NULL */
+    uint32_t present; /* bits: slots that have begun */
+    uint32_t set;     /* which of the prepared scalars are for it, in a step */
+    zro_dtype type;   /* of the rule's loop and of slots: F32 or F64 */
     zro_dtype data_type, grad_type;
 } zro__piece;
 
@@ -54,15 +55,22 @@ typedef struct zro__shard {
 typedef struct zro__run_of {
     zro_param *param;
     size_t index, first, count;
+    size_t block;     /* the first one's number among those of all parameters */
     const char *name; /* or NULL; stays until the shard is freed */
 } zro__run_of;
+
+/* How many blocks so many elements are; a parameter without elements counts as one. */
+size_t zro__blocks_of(size_t count);
 
 /* Adds a group, whose parameters have indices from first_index on; on failure nothing has changed.  `values` have been
  * checked; they are copied.  In the default floating-point mode. */
 zro_status zro__shard_add(zro__shard *shard, const double *values, size_t first_index, const zro__run_of *runs, size_t n);
 
-/* Takes memory for the slots that the group would need with these values. */
-zro_status zro__shard_ensure(zro__shard *shard, size_t group, const double *values);
+/* Removes the group that was added last. */
+void zro__shard_drop(zro__shard *shard);
+
+/* Takes memory for the slots that the group would need with these values, and for those of the bits besides. */
+zro_status zro__shard_ensure(zro__shard *shard, size_t group, const double *values, uint32_t more);
 
 /* Takes half-built ones. */
 void zro__shard_free(zro__shard *shard);

@@ -66,7 +66,6 @@ zro_status zro__update_init(zro__update *u, const zro_rule *rule, const zro__ker
 void zro__update_free(zro__update *u)
 {
     zro__shard_free(&u->shard);
-    zro__free(u->partials);
     zro__free(u->values);
     zro__free(u->sets);
     zro__free(u->scratch);
@@ -110,46 +109,56 @@ static size_t needs_scratch(const zro__update *u, const zro__run_of *run)
 zro_status zro__update_add(zro__update *u, const double *values, size_t first_index, const zro__run_of *runs, size_t n)
 {
     const size_t n_values = u->shard.rule != NULL ? u->shard.rule->n_hypers : 0;
-    size_t blocks = u->shard.n_blocks, scratch = 0;
+    size_t scratch = 0;
     void *array;
     zro_status st;
 
-    for (size_t i = 0; i < n; i++) {
-        blocks += runs[i].count / ZRO__BLOCK + 1;
+    for (size_t i = 0; i < n; i++)
         scratch = needs_scratch(u, &runs[i]) > scratch ? needs_scratch(u, &runs[i]) : scratch;
-    }
-    array = u->partials;
-    st = reserve(u, &array, &u->n_partials, blocks, sizeof *u->partials, "norms of blocks");
-    u->partials = array;
     array = u->values;
-    if (st == ZRO_OK)
-        st = reserve(u, &array, &u->n_values, (u->shard.n_groups + 1) * n_values, sizeof *u->values, "values of groups");
+    st = reserve(u, &array, &u->n_values, (u->shard.n_groups + 1) * n_values, sizeof *u->values, "values of groups");
     u->values = array;
     if (st == ZRO_OK)
         st = reserve(u, &u->scratch, &u->n_scratch, scratch, 2 * sizeof(double), "a whole parameter");
     return st == ZRO_OK ? zro__shard_add(&u->shard, values, first_index, runs, n) : st;
 }
 
+void zro__update_drop(zro__update *u)
+{
+    zro__shard_drop(&u->shard);
+}
+
 /* ---- values ---- */
 
-/* What the rule makes of the groups' values: all of them are good, or none is taken. */
-static zro_status change_values(zro__update *u, void *user)
+static int has_begin(const zro__update *u)
+{
+    return u->shard.rule != NULL && u->shard.rule->begin != NULL;
+}
+
+zro_status zro__update_begin(zro__update *u, void *user)
 {
     const zro_rule *rule = u->shard.rule;
     zro_status st = ZRO_OK;
 
-    for (size_t k = 0; st == ZRO_OK && k < u->shard.n_groups; k++) {
+    for (size_t k = 0; has_begin(u) && st == ZRO_OK && k < u->shard.n_groups; k++) {
         double *values = u->values + k * rule->n_hypers;
 
         memcpy(values, u->shard.groups[k]->values, rule->n_hypers * sizeof *values);
         rule->begin(values, k, user);
         st = zro__values_check(rule, values);
         if (st == ZRO_OK)
-            st = zro__shard_ensure(&u->shard, k, values);
+            st = zro__shard_ensure(&u->shard, k, values, 0);
     }
-    for (size_t k = 0; st == ZRO_OK && k < u->shard.n_groups; k++)
-        memcpy(u->shard.groups[k]->values, u->values + k * rule->n_hypers, rule->n_hypers * sizeof *u->values);
     return st;
+}
+
+/* All of them are good, or none would be taken. */
+static void take_values(zro__update *u)
+{
+    const size_t n = u->shard.rule->n_hypers;
+
+    for (size_t k = 0; has_begin(u) && k < u->shard.n_groups; k++)
+        memcpy(u->shard.groups[k]->values, u->values + k * n, n * sizeof *u->values);
 }
 
 /* ---- scalars ---- */
@@ -379,15 +388,14 @@ static void run_part(void *ctx, size_t first, size_t last)
     zro__fpmode_leave(&mode);
 }
 
-zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *user)
+void zro__update_run(zro__update *u, const zro__factors *factors, void *user)
 {
-    const zro_rule *rule = u->shard.rule;
-    zro_status st = rule != NULL && rule->begin != NULL ? change_values(u, user) : ZRO_OK;
     step s = { u, factors, user, 0, 0 };
     place at = { 0, 0 };
 
-    if (st != ZRO_OK || rule == NULL)
-        return st;
+    if (u->shard.rule == NULL)
+        return;
+    take_values(u);
     while (s.first < u->shard.n_blocks) {
         at = prepare_round(u, at, user);
         s.last = block_of(&u->shard, at);
@@ -395,13 +403,13 @@ zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *us
         s.first = s.last;
     }
     u->steps++;
-    return ZRO_OK;
 }
 
 /* ---- gradients ---- */
 
 typedef struct measure {
     step all;
+    double *partials;
     double p;
     int ask_finite;
     atomic_int infinite;
@@ -419,14 +427,15 @@ static void measure_piece(void *ctx, zro__part_group *g, zro__piece *p, size_t f
     const zro__update *u = m->all.u;
 
     (void)g;
-    for (size_t at = from; at < to; at += ZRO__BLOCK, block++) {
+    (void)block;
+    for (size_t at = from; at < to; at += ZRO__BLOCK) {
         const void *grad = element(p->param->grad, p->first + at, p->grad_type);
         size_t n = to - at < ZRO__BLOCK ? to - at : ZRO__BLOCK;
 
         if (m->ask_finite && !is_finite(u->kernels->block_norm(grad, p->grad_type, n, (double)INFINITY), p->type))
             atomic_store_explicit(&m->infinite, 1, memory_order_relaxed); /* read after the pool's own barrier */
         if (m->p != 0)
-            u->partials[block] = u->kernels->block_norm(grad, p->grad_type, n, m->p);
+            m->partials[p->block + at / ZRO__BLOCK] = u->kernels->block_norm(grad, p->grad_type, n, m->p);
     }
 }
 
@@ -437,8 +446,7 @@ static void measure_part(void *ctx, size_t first, size_t last)
     walk_parts(&m->all, first, last, measure_piece, m);
 }
 
-/* The blocks' parts in order, whoever computed them. */
-static double add_up(const double *partials, size_t n, double p)
+double zro__norm_of(const double *partials, size_t n, double p)
 {
     double sum = 0;
 
@@ -450,17 +458,25 @@ static double add_up(const double *partials, size_t n, double p)
     return isinf(p) ? sum : p == 2 ? sqrt(sum) : p == 1 ? sum : pow(sum, 1 / p);
 }
 
-zro__measured zro__update_measure(zro__update *u, double p, int ask_finite)
+/* Pieces that are not active, and those without elements, add nothing. */
+static void clear_partials(const zro__update *u, double *partials)
 {
-    measure m = { { u, NULL, NULL, 0, u->shard.n_blocks }, p, ask_finite, 0 };
-    zro__measured result = { 1, NAN };
+    for (size_t k = 0; k < u->shard.n_groups; k++) {
+        const zro__part_group *g = u->shard.groups[k];
 
-    memset(u->partials, 0, u->shard.n_blocks * sizeof *u->partials);
-    zro__pool_run(u->pool, measure_part, &m, parts_of(u));
-    result.finite = !atomic_load_explicit(&m.infinite, memory_order_relaxed);
+        for (size_t i = 0; i < g->n; i++)
+            memset(partials + g->pieces[i].block, 0, zro__blocks_of(g->pieces[i].count) * sizeof *partials);
+    }
+}
+
+int zro__update_measure(zro__update *u, double *partials, double p, int ask_finite)
+{
+    measure m = { { u, NULL, NULL, 0, u->shard.n_blocks }, partials, p, ask_finite, 0 };
+
     if (p != 0)
-        result.norm = add_up(u->partials, u->shard.n_blocks, p);
-    return result;
+        clear_partials(u, partials);
+    zro__pool_run(u->pool, measure_part, &m, parts_of(u));
+    return !atomic_load_explicit(&m.infinite, memory_order_relaxed);
 }
 
 static void assign_f32(const zro_rule_tile *t)

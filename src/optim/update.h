@@ -23,8 +23,6 @@ typedef struct zro__update {
     zro__drive_fn drive;
     zro_rounding rounding;
     uint64_t seed, steps;  /* of random numbers; steps run so far */
-    double *partials;      /* one a block: parts of a norm */
-    size_t n_partials;     /* room */
     double *values;        /* what the rule makes of all groups' values */
     size_t n_values;       /* room */
     struct zro__set *sets; /* prepared scalars */
@@ -43,16 +41,22 @@ void zro__update_free(zro__update *u);
 /* Adds a group: zro__shard_add and what the engine itself needs for it. */
 zro_status zro__update_add(zro__update *u, const double *values, size_t first_index, const zro__run_of *runs, size_t n);
 
-/* Lets the rule change values, then updates all active pieces (zro__shard_look).  Nothing has changed if it fails. */
-zro_status zro__update_run(zro__update *u, const zro__factors *factors, void *user);
+/* Removes the group that was added last. */
+void zro__update_drop(zro__update *u);
 
-/* Over all gradients: whether they are finite (if asked for), and their norm (p != 0), NaN and infinity as they come.  In the
- * default floating-point mode. */
-typedef struct zro__measured {
-    int finite;
-    double norm;
-} zro__measured;
-zro__measured zro__update_measure(zro__update *u, double p, int ask_finite);
+/* Lets the rule say how it would change values.  Nothing has changed yet, whether it fails or not. */
+zro_status zro__update_begin(zro__update *u, void *user);
+
+/* After begin: takes the changed values, then updates all active pieces (zro__shard_look). */
+void zro__update_run(zro__update *u, const zro__factors *factors, void *user);
+
+/* Whether the gradients of all active pieces are finite (if asked for); and the parts of their norm (p != 0), one for each
+ * block of a piece, 0 for those that are not active, into the places of an array that has one for each block of all parameters.
+ * In the default floating-point mode. */
+int zro__update_measure(zro__update *u, double *partials, double p, int ask_finite);
+
+/* The norm that such an array adds up to: in order, whoever computed what.  NaN and infinity as they come. */
+double zro__norm_of(const double *partials, size_t n, double p);
 
 /* Applies factors to the gradients themselves. */
 void zro__update_grads(zro__update *u, const zro__factors *factors);

@@ -1,9 +1,13 @@
 /* The cycle: see cycle.h. */
 #include "step/cycle.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/cpu.h"
+#include "base/point.h"
+#include "group/group.h"
 
 void zro__cycle_init(zro__cycle *c, const zro_optim_config *config)
 {
@@ -19,37 +23,134 @@ void zro__cycle_init(zro__cycle *c, const zro_optim_config *config)
     c->norm = NAN;
 }
 
-/* Looks at all gradients if anything depends on that; 0: the step is skipped.  The norm is that of unscaled gradients. */
-static int decide(zro__cycle *c, zro__factors *f, double *norm)
+void zro__cycle_free(zro__cycle *c)
 {
-    int measures = c->clip_norm != 0 || c->skips == ZRO_ON;
-    zro__measured m = { 1, NAN };
+    zro__lots_free(c->lots);
+    zro__norms_free(&c->norms);
+    zro__update_free(&c->update);
+}
 
+int zro__cycle_measures(const zro__cycle *c)
+{
+    return c->clip_norm != 0;
+}
+
+/* ---- ranks ---- */
+
+static int is_shared(const zro__cycle *c)
+{
+    return c->group != NULL && c->group->board.size > 1;
+}
+
+zro_status zro__cycle_check(const zro__cycle *c)
+{
+    zro_status st = c->group != NULL ? zro__check_group(c->group) : ZRO_OK;
+    uint64_t begun, published;
+    char name[64], why[ZRO__TEXT_BYTES];
+    int rank = 0;
+
+    if ((st != ZRO_ERR_LOST && st != ZRO_ERR_TIMEOUT) || !zro__step_torn(&c->group->board, &rank, &begun, &published))
+        return st;
+    snprintf(why, sizeof why, "%.600s", zro_last_error());
+    return zro__fail(ZRO_ERR_STATE,
+                     "the parameters are torn: %s has published %" PRIu64 " steps, and %" PRIu64
+                     " were begun; load a checkpoint into a new group (%s)",
+                     zro__rank_name(&c->group->board, rank, name, sizeof name), published, begun, why);
+}
+
+/* The votes of a step: also a barrier. */
+static zro_status vote(zro__cycle *c, zro_status st)
+{
+    return is_shared(c) ? zro__vote(&c->group->board, ZRO__CALL_STEP, st) : st;
+}
+
+/* What failed in the middle keeps its code, and gets a text that says what it means. */
+static zro_status explain(const zro__cycle *c, zro_status st)
+{
+    if (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT)
+        (void)zro__cycle_check(c);
+    return st;
+}
+
+/* ---- decide ---- */
+
+/* Looks at all gradients if anything depends on that. */
+static zro_status measure(zro__cycle *c, double p, int ask_finite, int *finite, double *norm)
+{
+    double infinite;
+    zro_status st = ZRO_OK;
+
+    *norm = NAN;
+    *finite = zro__update_measure(&c->update, c->norms.partials, p, ask_finite);
+    infinite = !*finite;
+    (void)ZRO__POINT("cycle.measured");
+    if (is_shared(c) && ask_finite)
+        st = zro_all_reduce(c->group, &infinite, 1, ZRO_F64, ZRO_MAX);
+    *finite = infinite == 0;
+    if (st == ZRO_OK && is_shared(c) && p != 0)
+        st = zro__norms_exchange(&c->norms, c->group);
+    if (st == ZRO_OK && p != 0)
+        *norm = zro__norm_of(c->norms.partials, c->norms.n, p);
+    return st;
+}
+
+/* *goes_on = 0: the step is skipped.  The norm is that of unscaled gradients. */
+static zro_status decide(zro__cycle *c, zro_status st, zro__factors *f, double *norm, int *goes_on)
+{
     f->unscale = zro__scaler_inverse(&c->scaler);
     f->clip = 1;
     f->value = c->clip_value;
-    if (measures)
-        m = zro__update_measure(&c->update, c->clip_norm != 0 ? c->clip_type : 0, c->skips == ZRO_ON);
-    *norm = m.norm * f->unscale;
+    *norm = NAN;
+    *goes_on = 1;
+    if (c->clip_norm == 0 && c->skips != ZRO_ON)
+        return st;
+    st = vote(c, st);
+    if (st == ZRO_OK)
+        st = measure(c, c->clip_norm != 0 ? c->clip_type : 0, c->skips == ZRO_ON, goes_on, norm);
+    *norm *= f->unscale;
     if (c->clip_norm != 0 && !isinf(c->clip_norm)) /* infinite: only measured */
         f->clip = zro__clip_factor(c->clip_norm, *norm);
-    return m.finite;
+    return st;
 }
 
-static __attribute__((noinline)) zro_status step(zro__cycle *c, void *user)
+/* ---- step ---- */
+
+static zro_status look(zro__cycle *c, zro_status st)
+{
+    if (st == ZRO_OK)
+        st = zro__shard_look(&c->update.shard);
+    return st == ZRO_OK ? zro__lots_look(c->lots) : st;
+}
+
+/* From here on parameters change. */
+static void begin(zro__cycle *c)
+{
+    if (c->begun == c->published)
+        c->begun++;
+    if (c->group != NULL)
+        zro__step_begin(&c->group->board, c->begun);
+    (void)ZRO__POINT("cycle.begun");
+}
+
+static __attribute__((noinline)) zro_status step(zro__cycle *c, zro_status st, void *user)
 {
     zro__factors factors;
-    zro_status st = zro__shard_look(&c->update.shard);
     double norm;
     int goes_on;
 
+    st = decide(c, look(c, st), &factors, &norm, &goes_on);
+    if (goes_on) {
+        if (st == ZRO_OK)
+            st = zro__update_begin(&c->update, user);
+        st = vote(c, st);
+    }
     if (st != ZRO_OK)
         return st;
-    goes_on = decide(c, &factors, &norm);
-    if (goes_on)
-        st = zro__update_run(&c->update, &factors, user);
-    if (st != ZRO_OK)
-        return st;
+    if (goes_on) {
+        begin(c);
+        zro__update_run(&c->update, &factors, user);
+        (void)ZRO__POINT("cycle.updated");
+    }
     if (c->scales == ZRO_ON)
         zro__scaler_update(&c->scaler, !goes_on);
     c->norm = norm;
@@ -60,40 +161,88 @@ static __attribute__((noinline)) zro_status step(zro__cycle *c, void *user)
     return ZRO_OK;
 }
 
-zro_status zro__cycle_step(zro__cycle *c, void *user)
+/* Every way into the cycle and out of it: whether the group is whole, its lane, the floating-point mode. */
+static zro_status enter(zro__cycle *c, zro__fpmode *mode)
 {
-    zro__fpmode mode;
-    zro_status st;
+    zro_status st = zro__cycle_check(c);
 
-    zro__fpmode_enter(&mode);
-    st = step(c, user);
-    zro__fpmode_leave(&mode);
+    if (st == ZRO_OK && c->group != NULL)
+        st = zro__enter(c->group);
+    if (st == ZRO_OK)
+        zro__fpmode_enter(mode);
     return st;
 }
 
-static __attribute__((noinline)) double clip(zro__cycle *c, double max, double p)
+static zro_status leave(zro__cycle *c, zro__fpmode *mode, zro_status st)
 {
-    zro__factors factors = { 1, 1, 0 };
-    double norm = zro__update_measure(&c->update, p, 0).norm;
-
-    factors.clip = zro__clip_factor(max, norm);
-    zro__update_grads(&c->update, &factors);
-    return norm;
+    zro__fpmode_leave(mode);
+    return explain(c, c->group != NULL ? zro__leave(c->group, st) : st);
 }
 
-zro_status zro__cycle_clip_norm(zro__cycle *c, double max, double p, double *norm)
+zro_status zro__cycle_step(zro__cycle *c, zro_status st, void *user)
 {
-    zro_status st = zro__shard_look(&c->update.shard);
     zro__fpmode mode;
-    double found;
+    zro_status entered = enter(c, &mode);
 
+    return entered != ZRO_OK ? entered : leave(c, &mode, step(c, st, user));
+}
+
+/* ---- publish ---- */
+
+static zro_status deliver(zro__cycle *c)
+{
+    zro_status st = ZRO_OK;
+
+    if (is_shared(c))
+        st = zro__lots_deliver(c->group, c->lots);
+    if (st == ZRO_OK)
+        c->published = c->begun;
+    if (st == ZRO_OK && c->group != NULL)
+        zro__step_publish(&c->group->board, c->published);
+    return st;
+}
+
+zro_status zro__cycle_deliver(zro__cycle *c)
+{
+    zro__fpmode mode;
+    zro_status st = enter(c, &mode);
+
+    return st != ZRO_OK ? st : leave(c, &mode, deliver(c));
+}
+
+zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
+{
+    zro__fpmode mode;
+    zro_status entered = enter(c, &mode);
+
+    if (entered != ZRO_OK)
+        return entered;
+    if (st == ZRO_OK)
+        st = zro__lots_look(c->lots);
+    st = vote(c, st);
+    if (st == ZRO_OK) {
+        begin(c);
+        st = deliver(c);
+    }
+    return leave(c, &mode, st);
+}
+
+/* ---- clipping as a call ---- */
+
+static __attribute__((noinline)) zro_status clip(zro__cycle *c, double max, double p, zro_status st, double *norm)
+{
+    zro__factors factors = { 1, 1, 0 };
+    int finite;
+
+    if (st == ZRO_OK)
+        st = zro__shard_look(&c->update.shard);
+    st = vote(c, st);
+    if (st == ZRO_OK)
+        st = measure(c, p, 0, &finite, norm);
     if (st != ZRO_OK)
         return st;
-    zro__fpmode_enter(&mode);
-    found = clip(c, max, p);
-    zro__fpmode_leave(&mode);
-    if (norm != NULL)
-        *norm = found;
+    factors.clip = zro__clip_factor(max, *norm);
+    zro__update_grads(&c->update, &factors);
     return ZRO_OK;
 }
 
@@ -104,5 +253,19 @@ zro_status zro__cycle_clip_value(zro__cycle *c, double max)
 
     if (st == ZRO_OK)
         zro__update_grads(&c->update, &factors);
+    return st;
+}
+
+zro_status zro__cycle_clip_norm(zro__cycle *c, double max, double p, zro_status st, double *norm)
+{
+    double found = NAN;
+    zro__fpmode mode;
+    zro_status entered = enter(c, &mode);
+
+    if (entered != ZRO_OK)
+        return entered;
+    st = leave(c, &mode, clip(c, max, p, st, &found));
+    if (st == ZRO_OK && norm != NULL)
+        *norm = found;
     return st;
 }

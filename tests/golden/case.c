@@ -16,7 +16,7 @@ void golden_begin(golden_case *c, const golden_options *options, json_t *json)
     memset(c, 0, sizeof *c);
     c->options = options;
     c->json = json;
-    c->step = c->param = c->element = GOLDEN_NOWHERE;
+    c->rank = c->step = c->param = c->element = GOLDEN_NOWHERE;
 }
 
 void golden_end(golden_case *c)
@@ -39,7 +39,7 @@ void golden_fail(golden_case *c, const char *format, ...)
     const struct {
         const char *name;
         size_t at;
-    } places[] = { { "step", c->step }, { "parameter", c->param }, { "element", c->element } };
+    } places[] = { { "rank", c->rank }, { "step", c->step }, { "parameter", c->param }, { "element", c->element } };
     golden_result *r = &c->result;
     size_t used = 0;
     va_list arguments;
@@ -47,6 +47,8 @@ void golden_fail(golden_case *c, const char *format, ...)
     if (r->failed)
         return;
     r->failed = 1;
+    if (c->how != NULL)
+        used = (size_t)snprintf(r->text, sizeof r->text, "%s: ", c->how);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (places[i].at != GOLDEN_NOWHERE)
             used += (size_t)snprintf(r->text + used, sizeof r->text - used, "%s %zu: ", places[i].name, places[i].at);
@@ -59,6 +61,8 @@ int golden_call(golden_case *c, const char *call, zro_status status)
 {
     if (status == ZRO_OK)
         return 1;
+    if (golden_ok(c))
+        c->result.echo = status == ZRO_ERR_PEER || status == ZRO_ERR_LOST;
     golden_fail(c, "%s: %s: %s", call, zro_status_name(status), zro_last_error());
     return 0;
 }

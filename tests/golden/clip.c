@@ -59,7 +59,7 @@ static void make_zeros(golden_case *c, clip *p)
 /* Returns the parameters, in whose gradients the call has left its result. */
 static zro_param *check_call(golden_case *c, const clip *p, double *norm)
 {
-    zro_param *params = golden_params(c, &p->zeros);
+    zro_param *params = golden_params(c, &p->zeros, NULL);
     zro_optim *optim = golden_make_optim(c, params, p->zeros.n, zro_rule_sgd(), NULL, 0, NULL);
     zro_dtype dtype = p->grads.dtype;
     double R = golden_r(dtype);
@@ -106,7 +106,7 @@ static void compare_with_call(golden_case *c, const clip *p, const zro_param *st
 
 static void check_setting(golden_case *c, const clip *p, const zro_param *call, double norm)
 {
-    zro_param *params = golden_params(c, &p->zeros);
+    zro_param *params = golden_params(c, &p->zeros, NULL);
     zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
     zro_step_info info = ZRO_STEP_INFO_INIT;
     zro_value lr = { "lr", 1 };

@@ -63,6 +63,14 @@ void golden_near_all(golden_case *c, const char *what, zro_dtype dtype, const vo
     c->element = GOLDEN_NOWHERE;
 }
 
+void golden_extend(golden_extent *extents, const golden_vectors *grads, const golden_vectors *values)
+{
+    for (size_t i = 0; grads != NULL && i < grads->n; i++)
+        extents[i].grad = fmax(extents[i].grad, golden_largest(&grads->at[i], grads->dtype));
+    for (size_t i = 0; values != NULL && i < values->n; i++)
+        extents[i].value = fmax(extents[i].value, golden_largest(&values->at[i], values->dtype));
+}
+
 double golden_r(zro_dtype dtype)
 {
     return dtype == ZRO_F64 ? 1e-12 : 2e-6;
@@ -89,4 +97,68 @@ double golden_a_slot(const golden_extent *extent, const char *optimizer, const c
     if (strcmp(slot, "momentum_buffer") == 0)
         return 10 * (strcmp(optimizer, "SGD") == 0 ? gradient : fmax(1, largest));
     return strcmp(slot, "acc_delta") == 0 ? 10 * largest : largest;
+}
+
+void golden_check_params(golden_case *c, const zro_param *params, const golden_vectors *x, const golden_extent *extents)
+{
+    double R = golden_r(x->dtype);
+
+    for (c->param = 0; c->param < x->n; c->param++)
+        golden_near_all(c, "the parameter", x->dtype, params[c->param].data, &x->at[c->param], R,
+                        R / 10 * golden_a_param(&extents[c->param]));
+    c->param = GOLDEN_NOWHERE;
+}
+
+/* A slot that is shaped like its parameter. */
+static void check_array(golden_case *c, const zro_rule *rule, const char *name, const zro_slot *slot, json_t *json,
+                        zro_dtype dtype, size_t count, const golden_extent *extent)
+{
+    golden_vector x = golden_read_vector(c, name, json, dtype);
+    double R = golden_r(dtype), A;
+
+    if (!golden_ok(c))
+        return;
+    if (slot->first != 0 || slot->count != x.count || x.count != count || slot->dtype != dtype) {
+        golden_fail(c, "%s has %zu elements %s from %zu on, must have %zu %s", name, slot->count, zro_dtype_name(slot->dtype),
+                    slot->first, x.count, zro_dtype_name(dtype));
+        return;
+    }
+    A = golden_a_slot(extent, rule->torch, name, golden_largest(&x, dtype));
+    golden_near_all(c, name, dtype, slot->data, &x, R, R / 10 * A);
+}
+
+/* A slot that is one number for its parameter. */
+static void check_number(golden_case *c, const zro_rule *rule, const char *name, const zro_slot *slot, json_t *json,
+                         zro_dtype dtype, const golden_extent *extent)
+{
+    double R = golden_r(dtype), x, A;
+
+    if (!json_is_number(json) || slot->first != 0 || slot->count != 1 || slot->dtype != ZRO_F64) {
+        golden_fail(c, "%s must be a number in the file, and one f64 in the slot", name);
+        return;
+    }
+    x = json_number_value(json);
+    if (strcmp(name, "step") == 0) {
+        golden_exact(c, name, *(const double *)slot->data, x);
+        return;
+    }
+    if (dtype == ZRO_F32)
+        x = (double)(float)x;
+    A = golden_a_slot(extent, rule->torch, name, fabs(x));
+    golden_near(c, name, dtype, *(const double *)slot->data, x, R * fabs(x) + R / 10 * A);
+}
+
+void golden_check_slot(golden_case *c, const zro_rule *rule, const char *name, const zro_slot *slot, json_t *json,
+                       zro_dtype dtype, size_t count, const golden_extent *extent)
+{
+    const zro_slot_spec *spec = golden_find_slot(rule, name);
+
+    if (slot->present && json == NULL)
+        golden_fail(c, "%s is there, the file has none", name);
+    else if (!slot->present && json != NULL)
+        golden_fail(c, "%s is absent, the file has it", name);
+    else if (slot->present && spec != NULL && spec->kind == ZRO_SLOT_ARRAY)
+        check_array(c, rule, name, slot, json, dtype, count, extent);
+    else if (slot->present)
+        check_number(c, rule, name, slot, json, dtype, extent);
 }

@@ -1,9 +1,13 @@
 /* Reads golden vectors and ends with one line a file, "golden FILE cases=N passed=N worst=REL":
  *
  *   golden [--only FILE,FILE] [--backend local|threads|openmpi|mpich] [--kernels base|avx2|avx512] [--fast on|off] FOLDER
+ *   golden --ranks [--only FILE,FILE] FOLDER
  *
  * Fails unless every case of every file was read and passed.  Without --only it reads what the folder has of the files in the
- * table below, and says what it leaves out; with it, a file that is missing or that nobody reads is a failure. */
+ * table below, and says what it leaves out; with it, a file that is missing or that nobody reads is a failure.
+ *
+ * Ranks are started for each case that needs some; for an MPI, the launcher starts this program once, with as many tasks as
+ * --ranks says.  There all ranks go through all files alike, and the first one speaks. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -13,20 +17,20 @@
 #include "golden.h"
 
 static const golden_file files[] = {
-    { "optim.json", "torch cases", golden_optim },
-    { "lbfgs.json", NULL, golden_lbfgs },
-    { "schedules.json", NULL, golden_schedules },
-    { "clip.json", NULL, golden_clip },
-    { "scaler.json", NULL, golden_scaler },
-    { "sampler.json", NULL, NULL },
-    { "partition.json", NULL, NULL },
-    { "ddp_buckets.json", NULL, NULL },
-    { "overlap.json", NULL, NULL },
-    { "zero_train.json", NULL, NULL },
-    { "ddp_train.json", NULL, NULL },
-    { "join.json", NULL, NULL },
-    { "torch_state.json", NULL, NULL },
-    { "gpt.json", NULL, NULL },
+    { "optim.json", "torch cases", golden_optim, NULL },
+    { "lbfgs.json", NULL, golden_lbfgs, NULL },
+    { "schedules.json", NULL, golden_schedules, NULL },
+    { "clip.json", NULL, golden_clip, NULL },
+    { "scaler.json", NULL, golden_scaler, NULL },
+    { "sampler.json", NULL, NULL, NULL },
+    { "partition.json", NULL, golden_partition, NULL },
+    { "ddp_buckets.json", NULL, NULL, NULL },
+    { "overlap.json", NULL, golden_overlap, NULL },
+    { "zero_train.json", NULL, golden_zero_train, golden_ranks_of_zero_train },
+    { "ddp_train.json", NULL, NULL, NULL },
+    { "join.json", NULL, NULL, NULL },
+    { "torch_state.json", NULL, golden_torch_state, golden_ranks_of_torch_state },
+    { "gpt.json", NULL, NULL, NULL },
 };
 enum { N_FILES = sizeof files / sizeof *files };
 
@@ -41,11 +45,20 @@ typedef struct run {
     const char *folder, *only, *kernels;
     tally tallies[N_FILES]; /* by the table */
     int failed;
+    int is_silent; /* not the first rank of a launch, or counting */
+    int counting;  /* only the ranks that the cases need */
+    int ranks;     /* the most of them */
 } run;
+
+static void say(const run *r, const char *what, const char *name, const char *text)
+{
+    if (!r->is_silent)
+        printf("%s %s: %s\n", what, name, text);
+}
 
 static void fail(run *r, const char *name, const char *text)
 {
-    printf("FAIL %s: %s\n", name, text);
+    say(r, "FAIL", name, text);
     r->failed = 1;
 }
 
@@ -92,6 +105,13 @@ static void run_case(run *r, const golden_file *file, json_t *json, size_t index
     golden_case c;
     char name[400];
 
+    if (r->counting && file->ranks != NULL) {
+        int ranks = file->ranks(json);
+
+        r->ranks = ranks > r->ranks ? ranks : r->ranks;
+    }
+    if (r->counting || (r->is_silent && file->ranks == NULL))
+        return;
     golden_begin(&c, &r->options, json);
     file->run(&c);
     golden_end(&c);
@@ -174,11 +194,11 @@ static void run_all(run *r, DIR *folder)
         if (f < N_FILES)
             there[f] = 1;
         else if (ends_in_json(entry->d_name))
-            printf("SKIPPED %s: no file of this name is known\n", entry->d_name);
+            say(r, "SKIPPED", entry->d_name, "no file of this name is known");
     }
     for (size_t f = 0; f < N_FILES; f++) {
         if (there[f] && files[f].run == NULL)
-            printf("SKIPPED %s: this version does not read it\n", files[f].name);
+            say(r, "SKIPPED", files[f].name, "this version does not read it");
         if (there[f] && files[f].run != NULL) {
             run_file(r, f);
             some = 1;
@@ -223,10 +243,25 @@ static void try_kernels(run *r)
     golden_end(&c);
 }
 
+/* The ranks that an MPI launcher has started. */
+static void enter_world(run *r)
+{
+    zro_group_config config = golden_group_config(&r->options);
+    zro_status status = zro_group_create_env(&config, &r->options.world);
+
+    if (status != ZRO_OK)
+        fail(r, "zro_group_create_env", zro_last_error());
+    else
+        r->is_silent = zro_group_rank(r->options.world) != 0;
+}
+
+/* Ranks that do not speak have nothing to tell their launcher either, lest it end the one that does. */
 static int summary(const run *r)
 {
     int bad = r->failed;
 
+    if (r->is_silent)
+        return 0;
     for (size_t f = 0; f < N_FILES; f++) {
         const tally *t = &r->tallies[f];
 
@@ -241,7 +276,8 @@ static int summary(const run *r)
 static int usage(void)
 {
     fprintf(stderr, "usage: golden [--only FILE,FILE] [--backend local|threads|openmpi|mpich] [--kernels base|avx2|avx512]\n"
-                    "              [--fast on|off] FOLDER\n");
+                    "              [--fast on|off] FOLDER\n"
+                    "       golden --ranks [--only FILE,FILE] FOLDER\n");
     return 2;
 }
 
@@ -282,23 +318,40 @@ static int set_option(run *r, const char *name, const char *value)
     return place >= 0;
 }
 
-int main(int argc, char **argv)
+static int read_arguments(run *r, int argc, char **argv)
 {
-    run r = { .options = { .settings = ZRO_SETTINGS_INIT } };
-
     for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], "--", 2) != 0 && r.folder == NULL)
-            r.folder = argv[i];
-        else if (i + 1 == argc || !set_option(&r, argv[i], argv[i + 1]))
-            return usage();
+        if (strcmp(argv[i], "--ranks") == 0)
+            r->counting = 1;
+        else if (strncmp(argv[i], "--", 2) != 0 && r->folder == NULL)
+            r->folder = argv[i];
+        else if (i + 1 == argc || !set_option(r, argv[i], argv[i + 1]))
+            return 0;
         else
             i++;
     }
-    if (r.folder == NULL)
+    return r->folder != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    run r = { .options = { .settings = ZRO_SETTINGS_INIT }, .ranks = 1 };
+
+    if (!read_arguments(&r, argc, argv))
         return usage();
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a forked rank must not inherit half a line */
     if (r.kernels != NULL)
         try_kernels(&r);
+    if (!r.failed && r.counting) {
+        r.is_silent = 1;
+        run_folder(&r);
+        printf("%d\n", r.ranks);
+        return 0;
+    }
+    if (!r.failed && r.options.backend >= GOLDEN_OPENMPI)
+        enter_world(&r);
     if (!r.failed)
         run_folder(&r);
+    zro_group_destroy(r.options.world);
     return summary(&r);
 }

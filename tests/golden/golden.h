@@ -20,12 +20,14 @@ typedef enum golden_backend { GOLDEN_LOCAL, GOLDEN_THREADS, GOLDEN_OPENMPI, GOLD
 typedef struct golden_options {
     zro_settings settings;  /* kernels and fast as asked for */
     golden_backend backend; /* where a file has ranks */
+    zro_group *world;       /* of an MPI launcher; NULL: ranks are started for each case */
 } golden_options;
 
 /* What came out of a case: plain memory without pointers, which a rank in another process can hand over. */
 typedef struct golden_result {
     double worst; /* largest |got - x| / tolerance(x) */
     int failed;
+    int echo;        /* the failure is that of another rank, which knows more about it */
     char text[1000]; /* of the first failure */
 } golden_result;
 
@@ -34,8 +36,9 @@ typedef struct golden_result {
 typedef struct golden_case {
     const golden_options *options;
     json_t *json;
-    char about[200];             /* what a person calls the case */
-    size_t step, param, element; /* where the module is, or NOWHERE: failures name it */
+    char about[200];                   /* what a person calls the case */
+    const char *how;                   /* which of several ways to compute it is being gone, or NULL */
+    size_t rank, step, param, element; /* where the module is, or NOWHERE: failures name it */
     golden_result result;
     struct golden_block *blocks; /* of golden_alloc */
 } golden_case;
@@ -45,6 +48,7 @@ typedef struct golden_file {
     const char *name;
     const char *keys;            /* of a file that is an object and has its list under "cases"; NULL: it is the list */
     void (*run)(golden_case *c); /* NULL: known, but not read by this version */
+    int (*ranks)(json_t *json);  /* how many a case needs; NULL: none, the first rank of a launch computes it alone */
 } golden_file;
 
 void golden_optim(golden_case *c);
@@ -52,6 +56,12 @@ void golden_lbfgs(golden_case *c);
 void golden_schedules(golden_case *c);
 void golden_clip(golden_case *c);
 void golden_scaler(golden_case *c);
+void golden_partition(golden_case *c);
+void golden_overlap(golden_case *c);
+void golden_zero_train(golden_case *c);
+void golden_torch_state(golden_case *c);
+int golden_ranks_of_zero_train(json_t *json);
+int golden_ranks_of_torch_state(json_t *json);
 
 /* ---- cases ---- */
 
@@ -69,6 +79,23 @@ void golden_about(golden_case *c, const char *format, ...) __attribute__((format
 
 /* Zeroed memory until the end of the case; does not fail. */
 void *golden_alloc(golden_case *c, size_t bytes);
+
+/* ---- ranks ---- */
+
+enum { GOLDEN_MAX_RANKS = 64, GOLDEN_TIMEOUT_MS = 60000 };
+
+/* How the groups of a run are made. */
+zro_group_config golden_group_config(const golden_options *options);
+
+/* What one rank does, with a case of its own.  It may leave at any time: the others hear of it from the group. */
+typedef void (*golden_rank_fn)(golden_case *c, zro_group *group, const void *user);
+
+/* Runs `fn` on so many ranks, and brings what came out of them into the case.  Under MPI every rank of the launch calls this,
+ * and has the same result afterwards. */
+void golden_on_ranks(golden_case *c, int size, golden_rank_fn fn, const void *user);
+
+/* The number under "world_size". */
+int golden_world_size(golden_case *c, json_t *object);
 
 /* ---- reading ---- */
 
@@ -111,7 +138,25 @@ typedef enum golden_null { GOLDEN_NO_NULL, GOLDEN_NULL_IS_ABSENT } golden_null;
 
 golden_vector golden_read_vector(golden_case *c, const char *what, json_t *json, zro_dtype dtype);
 
-/* The list of vectors under a key, which is not empty; as many, and as long ones, as in `like` unless that is NULL. */
+/* A list of whole numbers, which may be empty. */
+typedef struct golden_counts {
+    size_t *at;
+    size_t n;
+} golden_counts;
+
+golden_counts golden_read_counts(golden_case *c, const char *what, json_t *json);
+
+/* A list of such lists, which is not empty. */
+typedef struct golden_count_lists {
+    golden_counts *at;
+    size_t n;
+} golden_count_lists;
+
+golden_count_lists golden_read_count_lists(golden_case *c, json_t *object, const char *key);
+
+/* A list of vectors, or the one under a key, not empty; as many, and as long ones, as in `like` unless that is NULL. */
+golden_vectors golden_read_vector_list(golden_case *c, const char *what, json_t *list, zro_dtype dtype, golden_null null,
+                                       const golden_vectors *like);
 golden_vectors golden_read_vectors(golden_case *c, json_t *object, const char *key, zro_dtype dtype, golden_null null,
                                    const golden_vectors *like);
 
@@ -135,9 +180,17 @@ typedef struct golden_extent {
     double weight_decay; /* |weight_decay| */
 } golden_extent;
 
+/* Makes the extents, one a parameter, wide enough for these; either may be NULL. */
+void golden_extend(golden_extent *extents, const golden_vectors *grads, const golden_vectors *values);
+
 double golden_r(zro_dtype dtype);
 double golden_a_param(const golden_extent *extent);
 double golden_a_slot(const golden_extent *extent, const char *optimizer, const char *slot, double largest);
+
+/* The parameters as they are, or one slot of the parameter that the module is at, which has `count` elements. */
+void golden_check_params(golden_case *c, const zro_param *params, const golden_vectors *x, const golden_extent *extents);
+void golden_check_slot(golden_case *c, const zro_rule *rule, const char *name, const zro_slot *slot, json_t *json,
+                       zro_dtype dtype, size_t count, const golden_extent *extent);
 
 /* ---- PyTorch's names ---- */
 
@@ -147,10 +200,56 @@ const zro_rule *golden_rule(golden_case *c, const char *name);
 /* PyTorch's options as a rule's values. */
 zro_value *golden_values(golden_case *c, const zro_rule *rule, json_t *options, size_t *n);
 
+/* PyTorch's name of a rule's value, as "betas:0"; and whether a key says how PyTorch computes, which means nothing here. */
+const char *golden_torch_name(const zro_rule *rule, const char *value);
+int golden_is_meaningless(const char *key);
+
+/* The specification of a rule's slot; NULL: it has none of this name. */
+const zro_slot_spec *golden_find_slot(const zro_rule *rule, const char *name);
+
+/* ---- state dicts ---- */
+
+typedef struct golden_dict_group {
+    size_t n_params;
+    zro_value *values; /* by PyTorch's names, those included that mean nothing to zro unless they are null */
+    size_t n_values;
+} golden_dict_group;
+
+/* PyTorch's, of parameters with these values: state by index, and groups whose parameters stand one after another. */
+typedef struct golden_dict {
+    const zro_rule *rule;
+    const golden_vectors *params;
+    json_t **state; /* of each parameter; NULL: it has none */
+    golden_dict_group *groups;
+    size_t n_groups;
+} golden_dict;
+
+golden_dict golden_read_dict(golden_case *c, json_t *object, const char *key, const zro_rule *rule,
+                             const golden_vectors *params);
+
+/* One extent a parameter, with the weight decay of its group. */
+golden_extent *golden_dict_extents(golden_case *c, const golden_dict *dict);
+
+/* The state made by hand; NULL if that failed. */
+zro_state *golden_make_state(golden_case *c, const golden_dict *dict, const zro_param *params);
+
+/* Compares the dict with the state: what is in one must be in the other. */
+void golden_check_state(golden_case *c, const golden_dict *dict, const zro_state *state, const golden_extent *extents);
+
+/* The same with the optimizer's, consolidated on the first rank, on the last and on all; without a group it is here anyway. */
+void golden_check_consolidated(golden_case *c, const golden_dict *dict, zro_optim *optim, const zro_group *group,
+                               const golden_extent *extents);
+
 /* ---- optimizers ---- */
 
+/* Parameters that are like these values, without memory; of the shapes, a list of lists, or one-dimensional if that is NULL. */
+zro_param *golden_describe(golden_case *c, const golden_vectors *values, json_t *shapes);
+
 /* Parameters with these values, and with memory for gradients, which are absent. */
-zro_param *golden_params(golden_case *c, const golden_vectors *values);
+zro_param *golden_params(golden_case *c, const golden_vectors *values, json_t *shapes);
+
+/* Copies values in. */
+void golden_set_params(zro_param *params, const golden_vectors *values);
 
 /* Copies gradients in; an absent one leaves NaNs behind, which nobody should look at. */
 void golden_set_grads(zro_param *params, const golden_vectors *grads);
@@ -158,6 +257,10 @@ void golden_set_grads(zro_param *params, const golden_vectors *grads);
 /* An optimizer with one group.  `config` (NULL: the defaults) gets the settings of the run. */
 zro_optim *golden_make_optim(golden_case *c, zro_param *params, size_t n, const zro_rule *rule, const zro_value *values,
                              size_t n_values, const zro_optim_config *config);
+
+/* An optimizer of such groups, sharded over the ranks unless there are none (NULL). */
+zro_optim *golden_make_sharded(golden_case *c, zro_group *ranks, const zro_param_group *groups, size_t n_groups,
+                               const zro_rule *rule, const zro_optim_config *config);
 
 /* Makes the schedule that PyTorch calls so, with PyTorch's arguments. */
 zro_schedule *golden_make_schedule(golden_case *c, zro_optim *optim, const char *name, json_t *args);

@@ -187,16 +187,44 @@ golden_vector golden_read_vector(golden_case *c, const char *what, json_t *json,
     return vector;
 }
 
-golden_vectors golden_read_vectors(golden_case *c, json_t *object, const char *key, zro_dtype dtype, golden_null null,
-                                   const golden_vectors *like)
+golden_counts golden_read_counts(golden_case *c, const char *what, json_t *json)
+{
+    golden_vector numbers = golden_read_vector(c, what, json, ZRO_F64);
+    golden_counts counts = { golden_alloc(c, numbers.count * sizeof *counts.at), numbers.count };
+
+    for (size_t i = 0; i < counts.n; i++) {
+        double number = golden_element(numbers.data, ZRO_F64, i);
+
+        if (number >= 0 && number <= UINT32_MAX && floor(number) == number)
+            counts.at[i] = (size_t)number;
+        else
+            golden_fail(c, "\"%s\" has %.17g, must be whole numbers of 32 bits", what, number);
+    }
+    return counts;
+}
+
+golden_count_lists golden_read_count_lists(golden_case *c, json_t *object, const char *key)
 {
     json_t *list = golden_list(c, object, key);
+    size_t n = json_array_size(list);
+    golden_count_lists lists = { golden_alloc(c, n * sizeof *lists.at), n };
+
+    for (size_t i = 0; i < n; i++)
+        lists.at[i] = golden_read_counts(c, key, json_array_get(list, i));
+    return lists;
+}
+
+golden_vectors golden_read_vector_list(golden_case *c, const char *what, json_t *list, zro_dtype dtype, golden_null null,
+                                       const golden_vectors *like)
+{
     golden_vectors vectors = { NULL, 0, dtype };
 
-    if (list == NULL)
+    if (json_array_size(list) == 0) {
+        golden_fail(c, "\"%s\" is %s, must be a list that is not empty", what, type_name(list));
         return vectors;
+    }
     if (like != NULL && json_array_size(list) != like->n) {
-        golden_fail(c, "\"%s\" has %zu lists, must have %zu", key, json_array_size(list), like->n);
+        golden_fail(c, "\"%s\" has %zu lists, must have %zu", what, json_array_size(list), like->n);
         return vectors;
     }
     vectors.n = json_array_size(list);
@@ -207,10 +235,19 @@ golden_vectors golden_read_vectors(golden_case *c, json_t *object, const char *k
         c->param = i;
         if (null == GOLDEN_NULL_IS_ABSENT && json_is_null(element))
             continue;
-        vectors.at[i] = golden_read_vector(c, key, element, dtype);
+        vectors.at[i] = golden_read_vector(c, what, element, dtype);
         if (golden_ok(c) && like != NULL && vectors.at[i].count != like->at[i].count)
-            golden_fail(c, "\"%s\" has %zu elements, must have %zu", key, vectors.at[i].count, like->at[i].count);
+            golden_fail(c, "\"%s\" has %zu elements, must have %zu", what, vectors.at[i].count, like->at[i].count);
     }
     c->param = GOLDEN_NOWHERE;
     return vectors;
+}
+
+golden_vectors golden_read_vectors(golden_case *c, json_t *object, const char *key, zro_dtype dtype, golden_null null,
+                                   const golden_vectors *like)
+{
+    json_t *list = golden_list(c, object, key);
+    golden_vectors none = { NULL, 0, dtype };
+
+    return list != NULL ? golden_read_vector_list(c, key, list, dtype, null, like) : none;
 }

@@ -117,7 +117,7 @@ void golden_lbfgs(golden_case *c)
     read_options(c, json_object_get(c->json, "options"), &config);
     if (!golden_ok(c))
         return;
-    f.params = golden_params(c, &start);
+    f.params = golden_params(c, &start, NULL);
     config.settings = c->options->settings;
     if (!golden_call(c, "zro_lbfgs_create", zro_lbfgs_create(f.params, start.n, &config, &lbfgs)))
         return;

@@ -58,61 +58,11 @@ static void measure(golden_case *c, run *r)
         if (strcmp(r->rule->hypers[h].name, "weight_decay") == 0)
             golden_call(c, "zro_optim_get_value", zro_optim_get_value(r->optim, 0, "weight_decay", &weight_decay));
     r->extents = golden_alloc(c, r->params0.n * sizeof *r->extents);
-    for (size_t i = 0; i < r->params0.n; i++) {
-        golden_extent *e = &r->extents[i];
-
-        e->weight_decay = fabs(weight_decay);
-        e->value = golden_largest(&r->params0.at[i], r->dtype);
-        for (size_t k = 0; k < r->n_steps; k++) {
-            e->grad = fmax(e->grad, golden_largest(&r->steps[k].grads.at[i], r->dtype));
-            e->value = fmax(e->value, golden_largest(&r->steps[k].params.at[i], r->dtype));
-        }
-    }
-}
-
-static const zro_slot_spec *find_slot(const zro_rule *rule, const char *name)
-{
-    for (size_t s = 0; s < rule->n_slots; s++)
-        if (strcmp(rule->slots[s].name, name) == 0)
-            return &rule->slots[s];
-    return NULL;
-}
-
-/* A slot that is shaped like its parameter. */
-static void check_array(golden_case *c, const run *r, const char *name, const zro_slot *slot, json_t *json)
-{
-    golden_vector x = golden_read_vector(c, name, json, r->dtype);
-    double R = golden_r(r->dtype), A;
-
-    if (!golden_ok(c))
-        return;
-    if (slot->first != 0 || slot->count != x.count || x.count != r->params0.at[c->param].count || slot->dtype != r->dtype) {
-        golden_fail(c, "%s has %zu elements %s from %zu on, must have %zu %s", name, slot->count, zro_dtype_name(slot->dtype),
-                    slot->first, x.count, zro_dtype_name(r->dtype));
-        return;
-    }
-    A = golden_a_slot(&r->extents[c->param], r->rule->torch, name, golden_largest(&x, r->dtype));
-    golden_near_all(c, name, r->dtype, slot->data, &x, R, R / 10 * A);
-}
-
-/* A slot that is one number for its parameter. */
-static void check_number(golden_case *c, const run *r, const char *name, const zro_slot *slot, json_t *json)
-{
-    double R = golden_r(r->dtype), x, A;
-
-    if (!json_is_number(json) || slot->first != 0 || slot->count != 1 || slot->dtype != ZRO_F64) {
-        golden_fail(c, "%s must be a number in the file, and one f64 in the slot", name);
-        return;
-    }
-    x = json_number_value(json);
-    if (strcmp(name, "step") == 0) {
-        golden_exact(c, name, *(const double *)slot->data, x);
-        return;
-    }
-    if (r->dtype == ZRO_F32)
-        x = (double)(float)x;
-    A = golden_a_slot(&r->extents[c->param], r->rule->torch, name, fabs(x));
-    golden_near(c, name, r->dtype, *(const double *)slot->data, x, R * fabs(x) + R / 10 * A);
+    for (size_t i = 0; i < r->params0.n; i++)
+        r->extents[i].weight_decay = fabs(weight_decay);
+    golden_extend(r->extents, NULL, &r->params0);
+    for (size_t k = 0; k < r->n_steps; k++)
+        golden_extend(r->extents, &r->steps[k].grads, &r->steps[k].params);
 }
 
 /* What is there must be in the file, and the other way round. */
@@ -124,39 +74,25 @@ static void check_state(golden_case *c, const run *r, json_t *state)
         return;
     for (size_t s = 0; s < zro_optim_slots(r->optim); s++) {
         const char *name = zro_optim_slot_name(r->optim, s);
-        const zro_slot_spec *spec = find_slot(r->rule, name);
         json_t *json = json_object_get(state, name);
         zro_slot slot = { 0 };
 
         if (!golden_call(c, "zro_optim_slot", zro_optim_slot(r->optim, c->param, name, &slot)))
             return;
         found += json != NULL;
-        if (slot.present && json == NULL)
-            golden_fail(c, "%s is there, the file has none", name);
-        else if (!slot.present && json != NULL)
-            golden_fail(c, "%s is absent, the file has it", name);
-        else if (slot.present && spec != NULL && spec->kind == ZRO_SLOT_ARRAY)
-            check_array(c, r, name, &slot, json);
-        else if (slot.present)
-            check_number(c, r, name, &slot, json);
+        golden_check_slot(c, r->rule, name, &slot, json, r->dtype, r->params0.at[c->param].count, &r->extents[c->param]);
     }
     for (void *at = json_object_iter(state); found < json_object_size(state) && at != NULL;
          at = json_object_iter_next(state, at))
-        if (find_slot(r->rule, json_object_iter_key(at)) == NULL)
+        if (golden_find_slot(r->rule, json_object_iter_key(at)) == NULL)
             golden_fail(c, "the state \"%s\" is not known", json_object_iter_key(at));
 }
 
 static void check_step(golden_case *c, const run *r, const step *s)
 {
-    double R = golden_r(r->dtype);
-
-    for (size_t i = 0; i < r->params0.n; i++) {
-        c->param = i;
-        golden_near_all(c, "the parameter", r->dtype, r->params[i].data, &s->params.at[i], R,
-                        R / 10 * golden_a_param(&r->extents[i]));
-        if (s->state != NULL)
-            check_state(c, r, json_array_get(s->state, i));
-    }
+    golden_check_params(c, r->params, &s->params, r->extents);
+    for (c->param = 0; s->state != NULL && c->param < r->params0.n; c->param++)
+        check_state(c, r, json_array_get(s->state, c->param));
     c->param = GOLDEN_NOWHERE;
 }
 
@@ -227,7 +163,7 @@ void golden_optim(golden_case *c)
     read_steps(c, &r);
     if (!golden_ok(c))
         return;
-    r.params = golden_params(c, &r.params0);
+    r.params = golden_params(c, &r.params0, NULL);
     r.optim = golden_make_optim(c, r.params, r.params0.n, r.rule, values, n_values, NULL);
     if (r.optim != NULL) {
         measure(c, &r);

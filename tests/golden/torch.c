@@ -72,3 +72,29 @@ zro_value *golden_values(golden_case *c, const zro_rule *rule, json_t *options, 
     }
     return values;
 }
+
+const zro_slot_spec *golden_find_slot(const zro_rule *rule, const char *name)
+{
+    for (size_t s = 0; s < rule->n_slots; s++)
+        if (strcmp(rule->slots[s].name, name) == 0)
+            return &rule->slots[s];
+    return NULL;
+}
+
+const char *golden_torch_name(const zro_rule *rule, const char *value)
+{
+    for (size_t h = 0; h < rule->n_hypers; h++)
+        if (strcmp(rule->hypers[h].name, value) == 0 && rule->hypers[h].torch != NULL)
+            return rule->hypers[h].torch;
+    return value;
+}
+
+int golden_is_meaningless(const char *key)
+{
+    static const char *const keys[] = { "foreach", "fused", "capturable", "differentiable" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], key) == 0)
+            return 1;
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* A build without checkpoints: states can be made, loaded and broadcast, but neither written nor read. */
+#include "base/status.h"
+
+static zro_status refuse(const char *call)
+{
+    return zro__fail(ZRO_ERR_UNSUPPORTED, "%s: zro was built without checkpoints (ZRO_CHECKPOINT=OFF)", call);
+}
+
+zro_status zro_state_write(const zro_state *state, const char *path)
+{
+    (void)state;
+    (void)path;
+    return refuse("state_write");
+}
+
+zro_status zro_state_read(const char *path, zro_state **out)
+{
+    (void)path;
+    if (out != NULL)
+        *out = NULL;
+    return refuse("state_read");
+}
+
+zro_status zro_state_pack(const zro_state *state, void **bytes, size_t *n)
+{
+    (void)state;
+    if (bytes != NULL)
+        *bytes = NULL;
+    if (n != NULL)
+        *n = 0;
+    return refuse("state_pack");
+}
+
+zro_status zro_state_unpack(const void *bytes, size_t n, zro_state **out)
+{
+    (void)bytes;
+    (void)n;
+    if (out != NULL)
+        *out = NULL;
+    return refuse("state_unpack");
+}

@@ -1,0 +1,53 @@
+/* The safetensors format: named arrays in one file.  The format stands at the head of safetensors.c. */
+#ifndef ZRO_CHECKPOINT_SAFETENSORS_H
+#define ZRO_CHECKPOINT_SAFETENSORS_H
+
+#include <jansson.h>
+
+#include "checkpoint/file.h"
+#include "zro.h"
+
+typedef struct zro__tensor {
+    const char *name;
+    const void *data; /* to be written; unused by the reader */
+    size_t bytes;
+    size_t begin; /* in the data */
+    size_t shape[ZRO_MAX_DIMS];
+    uint32_t n_dims;
+    zro_dtype dtype;
+} zro__tensor;
+
+/* What a header says.  Names are the header's. */
+typedef struct zro__tensors {
+    json_t *header;
+    zro__tensor *list; /* as they lie in the data */
+    size_t n;
+    size_t data_first; /* where the data begins */
+} zro__tensors;
+
+/* Reads and checks everything but the data.  close takes one that failed.
+ *
+ * FORMAT  it is not what it should be; the text says where */
+zro_status zro__tensors_open(zro__tensors *tensors, zro__source *source);
+void zro__tensors_close(zro__tensors *tensors);
+
+/* A text of the metadata; NULL: there is none of this name. */
+const char *zro__tensors_metadata(const zro__tensors *tensors, const char *name);
+
+/* All bytes of a tensor. */
+zro_status zro__tensors_read(const zro__tensors *tensors, zro__source *source, const zro__tensor *tensor, void *to);
+
+/* Puts the list in the order of the file: by element size descending, then by name. */
+void zro__tensors_sort(zro__tensor *list, size_t n);
+
+/* The first bytes of a file with this list, already sorted, and one text of metadata; sets `begin` of all.  To be freed by
+ * zro__free; *data_bytes is what must follow: the tensors in the order of the list.
+ *
+ * INVALID  two tensors have one name */
+zro_status zro__tensors_header(zro__tensor *list, size_t n, const char *key, const char *text, char **header,
+                               size_t *header_bytes, size_t *data_bytes);
+
+/* Parses JSON whose nesting and keys are checked; `what` is what it is in texts.  To be freed by json_decref. */
+zro_status zro__json_parse(const char *what, const char *text, size_t bytes, json_t **out);
+
+#endif

@@ -1,0 +1,271 @@
+/* Steps: what a program calls in its loop. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/dtype.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "base/status.h"
+#include "group/group.h"
+#include "zero/optim.h"
+
+/* ---- step ---- */
+
+static void say_stepped(zro_optim *opt)
+{
+    if (opt->cycle.skipped)
+        zro__log(&opt->settings, ZRO_LOG_WARN, "step %" PRIu64 " skipped: a gradient is not finite; loss scale %g",
+                 opt->cycle.n_steps, (double)opt->cycle.scaler.scale);
+    if (opt->cycle.n_active > 0 || opt->cycle.update.shard.n_blocks == 0 || opt->rule == NULL || opt->said_idle)
+        return;
+    opt->said_idle = 1;
+    zro__log(&opt->settings, ZRO_LOG_WARN,
+             "step %" PRIu64 " updated nothing: no parameter has a gradient (grad_present, zro_param_set_grad)",
+             opt->cycle.n_steps);
+}
+
+/* Once for each time that one is frozen or freed; of many at a time the first is named. */
+static void say_frozen(const zro_optim *opt, size_t index, size_t n)
+{
+    char name[ZRO__NAME_BYTES], more[64] = "";
+
+    if (n == 0)
+        return;
+    if (n > 1)
+        snprintf(more, sizeof more, " (and %zu others changed)", n - 1);
+    zro__log(&opt->settings, ZRO_LOG_WARN, "parameter %s %s%s", zro__param_name(opt->params[index].name, index, name),
+             opt->params[index].trains ? "is trained again" : "was frozen: it keeps its value and its state", more);
+}
+
+/* What must hold of all parameters, this rank's or not: those that zro handed out are where they were. */
+static zro_status look(zro_optim *opt)
+{
+    size_t changed = 0, n_changed = 0;
+    char name[ZRO__NAME_BYTES];
+
+    for (size_t i = 0; i < opt->n_params; i++) {
+        zro__entry *e = &opt->params[i];
+
+        if (e->handed != NULL && e->param->data != e->handed)
+            return zro__fail(ZRO_ERR_STATE, "parameter %s: its data was moved, but zro handed it out",
+                             zro__param_name(e->name, i, name));
+        if (e->trains == (e->param->requires_grad != 0))
+            continue;
+        e->trains = !e->trains;
+        changed = n_changed++ == 0 ? i : changed;
+    }
+    say_frozen(opt, changed, n_changed);
+    return ZRO_OK;
+}
+
+/* `st`: what the program itself has found, which all ranks hear of. */
+static zro_status step_local(zro_optim *opt, zro_status st, void *user)
+{
+    st = zro__cycle_step(&opt->cycle, st == ZRO_OK ? look(opt) : st, user);
+    if (st == ZRO_OK)
+        say_stepped(opt);
+    return st;
+}
+
+static zro_status step(zro_optim *opt, zro_status st, void *user)
+{
+    st = step_local(opt, st, user);
+    return st == ZRO_OK && !opt->cycle.skipped ? zro__cycle_deliver(&opt->cycle) : st;
+}
+
+zro_status zro_optim_step_local(zro_optim *opt, void *user)
+{
+    zro_status st = zro__optim_check_threads(opt);
+
+    return st == ZRO_OK ? step_local(opt, st, user) : st;
+}
+
+zro_status zro_optim_publish(zro_optim *opt)
+{
+    zro_status st = zro__optim_check(opt);
+
+    return st == ZRO_OK ? zro__cycle_publish(&opt->cycle, look(opt)) : st;
+}
+
+zro_status zro_optim_step(zro_optim *opt, void *user)
+{
+    zro_status st = zro__optim_check_threads(opt);
+
+    return st == ZRO_OK ? step(opt, st, user) : st;
+}
+
+zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_user, void *user, double *loss)
+{
+    double value = NAN;
+    zro_status st = zro__optim_check_threads(opt);
+
+    if (st != ZRO_OK)
+        return st;
+    st = fn != NULL ? fn(fn_user, &value) : zro__fail(ZRO_ERR_INVALID, "optim_step_closure: the closure is NULL");
+    st = step(opt, st, user);
+    if (loss != NULL)
+        *loss = value;
+    return st;
+}
+
+/* A job of the pool: some parameters' gradients. */
+typedef struct zeroing {
+    const zro__entry *params;
+    zro_zero_grad how;
+} zeroing;
+
+static void zero_some(void *ctx, size_t first, size_t last)
+{
+    const zeroing *z = ctx;
+
+    for (size_t i = first; i < last; i++) {
+        zro_param *p = z->params[i].param;
+
+        if (z->how != ZRO_ZERO_LEAVE && p->grad != NULL)
+            memset(p->grad, 0, z->params[i].count * zro_dtype_bytes(z->params[i].grad_dtype));
+        if (z->how != ZRO_ZERO_KEEP)
+            __atomic_store_n(&p->grad_present, 0, __ATOMIC_RELEASE);
+    }
+}
+
+zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
+{
+    zro_status st = zro__optim_check_threads(opt);
+    zeroing z;
+
+    if (st != ZRO_OK)
+        return st;
+    if (how != ZRO_ZERO_CLEAR && how != ZRO_ZERO_LEAVE && how != ZRO_ZERO_KEEP)
+        return zro__fail(ZRO_ERR_INVALID, "optim_zero_grad: %d is none of clear, leave, keep", (int)how);
+    z.params = opt->params;
+    z.how = how;
+    zro__pool_run(opt->pool, zero_some, &z, opt->n_params);
+    return ZRO_OK;
+}
+
+/* ---- writes of the program ---- */
+
+/* Masters of this rank's part are what the parameter is now, if they have begun. */
+static void refresh_master(zro_optim *opt, size_t param)
+{
+    zro__part_group *group = NULL;
+    const zro__piece *piece = zro__shard_find(&opt->cycle.update.shard, param, &group);
+    void *master = piece != NULL ? zro__shard_slot(group, piece, ZRO__MASTER) : NULL;
+
+    if (master != NULL && (piece->present >> ZRO__MASTER & 1) != 0)
+        opt->cycle.update.kernels->convert(master, ZRO_F32,
+                                           (const char *)piece->param->data + piece->first * zro_dtype_bytes(piece->data_type),
+                                           piece->data_type, piece->count);
+}
+
+/* Inside the lane. */
+static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int root, zro_status st)
+{
+    zro_group *g = opt->cycle.group;
+
+    if (g != NULL)
+        st = zro__vote(&g->board, ZRO__CALL_PUBLISH, st);
+    for (size_t i = first; st == ZRO_OK && i < end; i++) {
+        const zro__entry *e = &opt->params[i];
+
+        if (g != NULL)
+            st = zro_broadcast(g, e->param->data, e->count, e->dtype, root);
+        if (st == ZRO_OK)
+            refresh_master(opt, i);
+    }
+    return st;
+}
+
+static zro_status check_publish(const zro_optim *opt, size_t param, int root)
+{
+    char name[ZRO__NAME_BYTES];
+
+    if (param != ZRO_ALL_PARAMS && param >= opt->n_params)
+        return zro__fail(ZRO_ERR_INVALID, "param_publish: there is no parameter %zu, only %zu of them", param, opt->n_params);
+    if (root < 0 || root >= zro__optim_ranks(opt))
+        return zro__fail(ZRO_ERR_INVALID, "param_publish: root = %d, must be one of %d ranks", root, zro__optim_ranks(opt));
+    for (size_t i = 0; i < opt->n_params; i++)
+        if (opt->params[i].param->data == NULL && opt->params[i].count > 0)
+            return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(opt->params[i].name, i, name));
+    return ZRO_OK;
+}
+
+zro_status zro_param_publish(zro_optim *opt, size_t param, int root)
+{
+    const size_t first = param == ZRO_ALL_PARAMS ? 0 : param;
+    zro_status st = zro__optim_check(opt), mine;
+    size_t end;
+
+    if (st == ZRO_OK)
+        st = zro__cycle_check(&opt->cycle);
+    if (st != ZRO_OK)
+        return st;
+    end = param == ZRO_ALL_PARAMS ? opt->n_params : param + 1;
+    mine = look(opt);
+    if (mine == ZRO_OK)
+        mine = check_publish(opt, param, root);
+    if (opt->cycle.group == NULL)
+        return mine == ZRO_OK ? publish_params(opt, first, end, root, mine) : mine;
+    st = zro__enter(opt->cycle.group);
+    return st != ZRO_OK ? st : zro__leave(opt->cycle.group, publish_params(opt, first, end, root, mine));
+}
+
+/* ---- clipping as a call ---- */
+
+/* Without a rule there may be integers. */
+static zro_status check_float(const zro_optim *opt)
+{
+    char name[ZRO__NAME_BYTES];
+
+    for (size_t i = 0; opt->rule == NULL && i < opt->n_params; i++) {
+        if (!zro__dtype_is_float(opt->params[i].grad_dtype))
+            return zro__fail(ZRO_ERR_UNSUPPORTED, "parameter %s: gradients of integers cannot be clipped",
+                             zro__param_name(opt->params[i].name, i, name));
+    }
+    return ZRO_OK;
+}
+
+/* The first call takes the memory, unless the setting has. */
+static zro_status reserve_norms(zro_optim *opt)
+{
+    zro_group *g = opt->cycle.group;
+    zro_status st = g != NULL ? zro__enter(g) : ZRO_OK;
+
+    if (st != ZRO_OK)
+        return st;
+    st = zro__optim_reserve_norms(opt);
+    return g != NULL ? zro__leave(g, st) : st;
+}
+
+zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type, double *norm)
+{
+    zro_status st = zro__optim_check_threads(opt);
+
+    if (st == ZRO_OK)
+        st = zro__cycle_check(&opt->cycle);
+    if (st == ZRO_OK)
+        st = reserve_norms(opt);
+    if (st != ZRO_OK)
+        return st;
+    if (!(max_norm >= 0))
+        st = zro__fail(ZRO_ERR_INVALID, "clip_grad_norm: max_norm = %g, must not be negative", max_norm);
+    if (st == ZRO_OK)
+        st = zro__check_norm_type(norm_type);
+    if (st == ZRO_OK)
+        st = check_float(opt);
+    return zro__cycle_clip_norm(&opt->cycle, max_norm, norm_type, st, norm);
+}
+
+zro_status zro_clip_grad_value(zro_optim *opt, double max_value)
+{
+    zro_status st = zro__optim_check_threads(opt);
+
+    if (st == ZRO_OK && !(max_value > 0 && isfinite(max_value)))
+        st = zro__fail(ZRO_ERR_INVALID, "clip_grad_value: max_value = %g, must be above 0 and finite", max_value);
+    if (st == ZRO_OK)
+        st = check_float(opt);
+    return st == ZRO_OK ? zro__cycle_clip_value(&opt->cycle, max_value) : st;
+}

@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""PyTorch trains some steps, zro goes on from its state_dict, and the other way round; the next steps of both must agree.
+
+    test_zro_state.py build/lib/libzro.so
+
+Plain asserts; the tolerance is that of the golden vectors for parameters: |got - x| <= R |x| + R / 10 max(1, G), G being the
+largest |gradient|, with R = 2e-6 for f32 and 1e-12 for f64.
+"""
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOL = os.path.join(HERE, "..", "..", "tools", "python", "zro_state.py")
+sys.path.insert(0, os.path.dirname(TOOL))
+
+import zro_state  # noqa: E402  # from the folder above
+
+# ---- the library ----
+
+size_t, u32, u64, real, pointer, enum = (ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p,
+                                         ctypes.c_int)
+ALL = -1
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+class AbiEntry(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("bytes", size_t)]
+
+
+class Param(ctypes.Structure):
+    _fields_ = [("data", pointer), ("grad", pointer), ("grad_present", u32), ("requires_grad", u32), ("dtype", enum),
+                ("grad_dtype", enum), ("device", ctypes.c_int32), ("layout", enum), ("n_dims", u32), ("reserved32", u32),
+                ("name", ctypes.c_char_p), ("shape", size_t * 8), ("memory", pointer), ("reserved", u64 * 3)]
+
+
+class ParamGroup(ctypes.Structure):
+    _fields_ = [("params", ctypes.POINTER(Param)), ("index", ctypes.POINTER(size_t)), ("n", size_t), ("config", pointer),
+                ("values", pointer), ("n_values", size_t), ("owners", pointer), ("reserved", u64 * 3)]
+
+
+class Zro:
+    """The calls that are needed; a status that is not 0 is an exception with the text."""
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.lib.zro_last_error.restype = ctypes.c_char_p
+        self.lib.zro_rule_find.restype = pointer
+        self.lib.zro_abi.restype = ctypes.POINTER(AbiEntry)
+        count = size_t()
+        entries = self.lib.zro_abi(ctypes.byref(count))
+        sizes = {entries[i].name.decode(): entries[i].bytes for i in range(count.value)}
+        for name, ours in (("zro_param", Param), ("zro_param_group", ParamGroup)):
+            assert sizes[name] == ctypes.sizeof(ours), f"{name} has {sizes[name]} bytes: bring the structs here up to date"
+
+    def __call__(self, name, *args):
+        if getattr(self.lib, name)(*args) != 0:
+            raise RuntimeError(self.lib.zro_last_error().decode())
+
+
+class Optim:
+    """An optimizer of zro's on torch's tensors, in groups of them."""
+
+    def __init__(self, zro, rule, groups, names):
+        self.zro, self.handle = zro, pointer()
+        self.tensors = [t for group in groups for t in group]
+        self.params = (Param * len(self.tensors))()
+        for param, tensor, name in zip(self.params, self.tensors, names):
+            zro.lib.zro_param_init(ctypes.byref(param))
+            param.data, param.dtype, param.n_dims = tensor.data_ptr(), DTYPES[tensor.dtype], tensor.dim()
+            param.name = None if name is None else name.encode()
+            for i, length in enumerate(tensor.shape):
+                param.shape[i] = length
+        self.groups, at = (ParamGroup * len(groups))(), 0
+        for handed, group in zip(self.groups, groups):
+            handed.params = ctypes.cast(ctypes.byref(self.params, at * ctypes.sizeof(Param)), ctypes.POINTER(Param))
+            handed.n = len(group)
+            at += len(group)
+        found = pointer(zro.lib.zro_rule_find(rule.encode()))
+        zro("zro_optim_create", None, self.groups, size_t(len(groups)), found, None, None, ctypes.byref(self.handle))
+
+    def step(self, grads):
+        for param, grad in zip(self.params, grads):
+            param.grad, param.grad_present = (None, 0) if grad is None else (grad.data_ptr(), 1)
+        self.zro("zro_optim_step", self.handle, None)
+
+    def load(self, path):
+        state = pointer()
+        self.zro("zro_state_read", os.fsencode(path), ctypes.byref(state))
+        try:
+            self.zro("zro_optim_load", self.handle, state)
+        finally:
+            self.zro.lib.zro_state_destroy(state)
+
+    def save(self, path):
+        state = pointer()
+        self.zro("zro_optim_consolidate", self.handle, ALL, ctypes.byref(state))
+        self.zro("zro_state_write", state, os.fsencode(path))
+        self.zro.lib.zro_state_destroy(state)
+
+    def destroy(self):
+        self.zro.lib.zro_optim_destroy(self.handle)
+
+
+# ---- what is trained ----
+
+CASES = [
+    ("adam", torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.1}),
+    ("adamw", torch.optim.AdamW, {"lr": 0.01, "betas": (0.8, 0.95), "amsgrad": True}),
+    ("sgd", torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("sgd", torch.optim.SGD, {"lr": 0.05}),
+    ("rmsprop", torch.optim.RMSprop, {"lr": 0.01, "centered": True, "momentum": 0.5}),
+    ("adagrad", torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.01, "initial_accumulator_value": 0.1}),
+    ("nadam", torch.optim.NAdam, {"lr": 0.01, "decoupled_weight_decay": True, "weight_decay": 0.1}),
+    ("asgd", torch.optim.ASGD, {"lr": 0.05, "t0": 2, "lambd": 0.1}),
+    ("rprop", torch.optim.Rprop, {"lr": 0.01, "etas": (0.4, 1.3)}),
+    ("radam", torch.optim.RAdam, {"lr": 0.01}),
+    ("adamax", torch.optim.Adamax, {"lr": 0.01, "maximize": True}),
+    ("adadelta", torch.optim.Adadelta, {"lr": 0.5, "rho": 0.8}),
+]
+SHAPES = [(5, 3), (1,), (), (4, 0), (2, 3, 4), (7,)]
+NAMES = ["layer.0.weight", "one", "scalar", "empty", 'a "name"/ä', "late"]  # the last one has its first gradient later
+BEFORE, AFTER = 4, 4
+
+
+def make_tensors(dtype):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES]
+
+
+def make_grads(step, dtype):
+    generator = torch.Generator().manual_seed(100 + step)
+    grads = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in SHAPES]
+    return [None if (i == 5 and step < BEFORE + 1) or (i == 1 and step == 2) else g for i, g in enumerate(grads)]
+
+
+def make_torch(kind, options, tensors):
+    """Two groups; the second has another lr."""
+    params = [torch.nn.Parameter(t.clone()) for t in tensors]
+    groups = [{"params": params[:2]}, {"params": params[2:], "lr": options.get("lr", 0.01) / 2}]
+    return params, kind(groups, foreach=False, **options)
+
+
+def torch_step(params, optimizer, step):
+    for p, g in zip(params, make_grads(step, params[0].dtype)):
+        p.grad = g
+    optimizer.step()
+
+
+def worst(ours, theirs):
+    """The largest distance in units of the tolerance."""
+    result = 0.0
+    for i, (a, b) in enumerate(zip(ours, theirs)):
+        if b.numel() == 0:
+            continue
+        all_grads = [make_grads(step, torch.float64)[i] for step in range(BEFORE + AFTER)]
+        largest = max(1, max(g.abs().max().item() for g in all_grads if g is not None))
+        relative = 2e-6 if b.dtype == torch.float32 else 1e-12
+        x, y = a.detach().double(), b.detach().double()
+        result = max(result, ((x - y).abs() / (relative * y.abs() + relative / 10 * largest)).max().item())
+    return result
+
+
+def about(path):
+    with safe_open(path, framework="pt") as file:
+        return json.loads(file.metadata()["zro"])
+
+
+def same_files(first, second):
+    a, b = load_file(first), load_file(second)
+    assert a.keys() == b.keys(), (a.keys(), b.keys())
+    for key in a:
+        assert a[key].dtype == b[key].dtype and a[key].shape == b[key].shape, key
+        assert torch.equal(a[key], b[key]), key
+    a, b = about(first), about(second)
+    assert a["groups"] == b["groups"] and a["params"] == b["params"], (a, b)
+
+
+def zro_goes_on(zro, case, dtype, folder):
+    """PyTorch, then zro; a fresh optimizer of zro's has other values than the state."""
+    rule, kind, options = case
+    path = os.path.join(folder, "from-torch.safetensors")
+    params, theirs = make_torch(kind, options, make_tensors(dtype))
+    for step in range(BEFORE):
+        torch_step(params, theirs, step)
+    zro_state.from_torch(theirs.state_dict(), dict(zip(NAMES, params)), path)
+    assert about(path)["rule"] == rule
+    tensors = [p.detach().clone() for p in params]
+    ours = Optim(zro, rule, [tensors[:2], tensors[2:]], NAMES)
+    ours.load(path)
+    largest = 0.0
+    for step in range(BEFORE, BEFORE + AFTER):
+        torch_step(params, theirs, step)
+        grads = make_grads(step, dtype)
+        ours.step(grads)
+        largest = max(largest, worst(tensors, params))
+    ours.destroy()
+    return largest
+
+
+def torch_goes_on(zro, case, dtype, folder):
+    """zro, then PyTorch; zro itself began with the values of a state that PyTorch has made before its first step."""
+    rule, kind, options = case
+    path, again = os.path.join(folder, "of-zro.safetensors"), os.path.join(folder, "again.safetensors")
+    params, first = make_torch(kind, options, make_tensors(dtype))
+    fresh = first.state_dict()
+    if rule != "adagrad":
+        assert not fresh["state"]
+    zro_state.from_torch(fresh, params, path)
+    tensors = [p.detach().clone() for p in params]
+    ours = Optim(zro, rule, [tensors[:2], tensors[2:]], [None] * len(tensors))
+    ours.load(path)
+    for step in range(BEFORE):
+        ours.step(make_grads(step, dtype))
+    ours.save(path)
+    params, theirs = make_torch(kind, {}, tensors)
+    state_dict = zro_state.to_torch(path)
+    theirs.load_state_dict(state_dict)
+    zro_state.from_torch(state_dict, params, again, rule)
+    same_files(path, again)
+    largest = 0.0
+    for step in range(BEFORE, BEFORE + AFTER):
+        torch_step(params, theirs, step)
+        ours.step(make_grads(step, dtype))
+        largest = max(largest, worst(tensors, params))
+    ours.destroy()
+    return largest
+
+
+def the_optimizers_go_on(zro, folder):
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)  # scalar state of PyTorch is of this type
+        for case in CASES:
+            for go_on in (zro_goes_on, torch_goes_on):
+                distance = go_on(zro, case, dtype, folder)
+                what = f"{case[0]} {dtype} {go_on.__name__}"
+                assert distance <= 1, f"{what}: {distance:.3g} tolerances apart"
+                print(f"{what}: {distance:.2g}")
+        torch.set_default_dtype(torch.float32)
+
+
+# ---- the conversions ----
+
+
+def sixteen_bits(zro, folder):
+    """bf16: masters are left out with a warning, or kept; arrays are f32; a load rounds them."""
+    path = os.path.join(folder, "bf16.safetensors")
+    tensors = [t.bfloat16() for t in make_tensors(torch.float32)]
+    ours = Optim(zro, "adamw", [tensors], NAMES)
+    ours.step([g if g is None else g.bfloat16() for g in make_grads(0, torch.float32)])
+    ours.save(path)
+    ours.destroy()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        state_dict = zro_state.to_torch(path)
+    assert len(caught) == 1 and "masters of 5 parameters" in str(caught[0].message), [str(c.message) for c in caught]
+    assert "master" not in state_dict["state"][0]
+    assert zro_state.to_torch(path, masters=True)["state"][0]["master"].dtype == torch.float32
+    assert state_dict["state"][0]["exp_avg"].dtype == torch.float32
+    params = [torch.nn.Parameter(t) for t in tensors]
+    theirs = torch.optim.AdamW(params)
+    theirs.load_state_dict(state_dict)
+    assert theirs.state[params[0]]["exp_avg"].dtype == torch.bfloat16
+    zro_state.from_torch(theirs.state_dict(), params, path)
+    assert load_file(path)["exp_avg:0:0"].dtype == torch.float32
+    assert about(path)["params"][0] == {"name": None, "shape": [5, 3], "dtype": "bf16"}
+
+
+def forms(folder):
+    """What PyTorch has in its dict is what comes back."""
+    path = os.path.join(folder, "forms.safetensors")
+    params, optimizer = make_torch(torch.optim.NAdam, {"lr": 0.01}, make_tensors(torch.float32))
+    torch_step(params, optimizer, 0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    state_dict = optimizer.state_dict()
+    zro_state.from_torch(state_dict, dict(zip(NAMES, params)), path)
+    back = zro_state.to_torch(path)
+    assert schedule is not None and about(path)["groups"][0]["initial_lr"] == 0.01
+    assert back["state"].keys() == state_dict["state"].keys()
+    for i, slots in state_dict["state"].items():
+        assert back["state"][i].keys() == slots.keys()
+        for name, tensor in slots.items():
+            other = back["state"][i][name]
+            assert other.dtype == tensor.dtype and other.shape == tensor.shape and torch.equal(other, tensor), (i, name)
+    for a, b in zip(back["param_groups"], state_dict["param_groups"]):
+        for key, value in b.items():
+            assert key == "foreach" or a[key] == value, (key, a[key], value)
+
+
+def refused(words, fn, *args, **more):
+    try:
+        fn(*args, **more)
+    except zro_state.StateError as error:
+        assert words in str(error), str(error)
+        return
+    raise AssertionError(f"not refused: {words}")
+
+
+def refusals(folder):
+    path = os.path.join(folder, "x.safetensors")
+    params, optimizer = make_torch(torch.optim.Adam, {}, make_tensors(torch.float32))
+    torch_step(params, optimizer, 0)
+    good = optimizer.state_dict()
+    refused("parameter 5 has no arrays", zro_state.from_torch, good, None, path)
+    refused("5 parameters are given, the optimizer has 6", zro_state.from_torch, good, params[:5], path)
+    refused("cannot be guessed", zro_state.from_torch, {"state": {}, "param_groups": [{"params": []}]}, None, path)
+    second = {"state": {}, "param_groups": [{"lr": 1.0, "params": [1]}]}
+    refused("not numbered from 0", zro_state.from_torch, second, None, path, "sgd")
+    text = {"state": {}, "param_groups": [{"mode": "x", "params": []}]}
+    refused("mode is a str", zro_state.from_torch, text, None, path, "sgd")
+    refused("rule is adam", zro_state.from_torch, good, params, path, "adamw")
+    refused("no element type complex64", zro_state.from_torch, good, [p.to(torch.complex64) for p in params], path)
+    refused("has the shape", zro_state.from_torch, good, params[::-1], path)
+    refused("two parameters are named", zro_state.from_torch, good, params, path, names=["same"] * 6)
+    save_file({"w": torch.zeros(3)}, path)
+    refused("no state of zro", zro_state.to_torch, path)
+    save_file({}, path, metadata={"zro": '{"format": 2}'})
+    refused("has format 2", zro_state.to_torch, path)
+
+
+def the_command(folder):
+    """The same through files, both ways."""
+    def run(*args):
+        return subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True, check=False)
+
+    old, model, names, state, new = (os.path.join(folder, f) for f in
+                                     ("old.pt", "model.safetensors", "names.json", "cmd.safetensors", "new.pt"))
+    params, optimizer = make_torch(torch.optim.Adam, {}, make_tensors(torch.float32))
+    torch_step(params, optimizer, 0)
+    torch.save(optimizer.state_dict(), old)
+    save_file({**{n: p.detach() for n, p in zip(NAMES, params)}, "a.buffer": torch.zeros(2)}, model)
+    with open(names, "w", encoding="utf-8") as file:
+        json.dump(NAMES, file)
+    done = run("from-torch", old, state, "--params", model, "--names", names, "--rule", "adam")
+    assert done.returncode == 0, done.stderr
+    assert [p["name"] for p in about(state)["params"]] == NAMES
+    done = run("to-torch", state, new)
+    assert done.returncode == 0, done.stderr
+    first, second = torch.load(old, weights_only=True), torch.load(new, weights_only=True)
+    assert first["state"].keys() == second["state"].keys()
+    assert all(torch.equal(second["state"][i][k], v) for i, slots in first["state"].items() for k, v in slots.items())
+    done = run("to-torch", os.path.join(folder, "nothing"), new)
+    assert done.returncode == 1 and "zro_state.py: " in done.stderr, done.stderr
+
+
+def main():
+    zro = Zro(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        forms(folder)
+        refusals(folder)
+        the_command(folder)
+        the_optimizers_go_on(zro, folder)
+        sixteen_bits(zro, folder)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
