@@ -26,11 +26,10 @@ check-list: ## print the names of the tests
 	@scripts/setup check
 	@scripts/check list
 
-demo: ## see it work: four ranks add, then how fast two can
+demo: ## see it work: a small network trained on two ranks, the optimizer's state divided over them
 	@scripts/setup demo
 	@scripts/build build
-	build/bin/zro run -n 4 -- build/examples/01_hello
-	build/bin/zro bench group --ranks 2 --quick
+	build/bin/zro run -n 2 -- build/examples/03_sharded
 
 golden: ## compare with PyTorch's vectors in GOLDEN=DIR (default tests/golden), ONLY=a.json,b.json of them
 	@scripts/setup check

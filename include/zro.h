@@ -849,8 +849,8 @@ ZRO_MUST zro_status zro_optim_consolidate(zro_optim *optim, int to, zro_state **
 
 /* Takes over values and state, sharded or not and whatever the plan of the optimizer that it came from; `state` stays as it is.
  * All of it is checked before anything changes.  Values that say how PyTorch computes (foreach, fused, capturable,
- * differentiable) mean nothing here.  A parameter without slots has no state yet; without "master" that is made from the
- * parameter.  Collective: every rank passes the same state.
+ * differentiable) or that its schedules keep there mean nothing here.  A parameter without slots has no state yet; without
+ * "master" that is made from the parameter.  Collective: every rank passes the same state.
  *
  * INVALID   another number of groups or parameters, another shape, type, slot or value; the text names it
  * STATE     this rank has no state (NULL): broadcast it

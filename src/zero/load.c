@@ -140,6 +140,17 @@ static int find_hyper(const zro_rule *rule, const char *name)
     return -1;
 }
 
+/* What PyTorch's schedules keep in groups, and zro's do not. */
+static int is_of_schedule(const char *name)
+{
+    static const char *const names[] = { "max_lr", "min_lr", "base_momentum", "max_momentum" };
+    size_t i = 0;
+
+    while (i < sizeof names / sizeof *names && strcmp(names[i], name) != 0)
+        i++;
+    return i < sizeof names / sizeof *names;
+}
+
 /* The state's values on top of those that the group has. */
 static zro_status read_values(loading *l, size_t group)
 {
@@ -158,7 +169,7 @@ static zro_status read_values(loading *l, size_t group)
             values[v] = value->value;
         else if (strcmp(value->name, "initial_lr") == 0)
             l->first_lr[group] = value->value;
-        else if (!zro__state_is_ignored(value->name))
+        else if (!zro__state_is_ignored(value->name) && !is_of_schedule(value->name))
             return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter group %zu has a value %s in the state, which %s has not",
                              group, value->name, rule != NULL ? rule->name : "an optimizer without a rule");
     }

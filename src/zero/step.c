@@ -161,6 +161,28 @@ static void refresh_master(zro_optim *opt, size_t param)
                                            piece->data_type, piece->count);
 }
 
+/* Like a broadcast, but what exists once is not written by everybody. */
+static zro_status send(zro_group *g, const zro__entry *e, int root)
+{
+    const size_t bytes = e->count * zro_dtype_bytes(e->dtype);
+    const zro__part part = { 0, 0, e->count, root, root };
+    const zro__xfer x = { .call = ZRO__CALL_PUBLISH,
+                          .root = root,
+                          .count = e->count,
+                          .parts = &part,
+                          .n_parts = 1,
+                          .in_type = e->dtype,
+                          .out_type = e->dtype,
+                          .in = e->param->data,
+                          .out = e->param->data,
+                          .in_bytes = bytes,
+                          .out_bytes = bytes,
+                          .to = ZRO__TO_ALL,
+                          .scattered = 1 };
+
+    return e->count > 0 ? zro__xfer_run(g, &x) : ZRO_OK;
+}
+
 /* Inside the lane. */
 static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int root, zro_status st)
 {
@@ -172,7 +194,7 @@ static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int r
         const zro__entry *e = &opt->params[i];
 
         if (g != NULL)
-            st = zro_broadcast(g, e->param->data, e->count, e->dtype, root);
+            st = send(g, e, root);
         if (st == ZRO_OK)
             refresh_master(opt, i);
     }
