@@ -860,8 +860,9 @@ ZRO_MUST zro_status zro_optim_load(zro_optim *optim, const zro_state *state);
 /* root's state on all ranks.  *state is root's own and stays; on others it must be NULL and is made.  Collective. */
 ZRO_MUST zro_status zro_state_broadcast(zro_group *group, zro_state **state, int root);
 
-/* By hand: an empty one; then group after group, and each group's parameters (name, shape and types of `param` are copied), in
- * any order slots of `count` elements: all of the parameter's, or one.  `data` is copied; NULL: zeros.  Local. */
+/* By hand: an empty one ("" is no rule); then group after group, and each group's parameters (name, shape and types of `param`
+ * are copied), in any order slots of `count` elements: all of the parameter's, or one.  `data` is copied; NULL: zeros.  Names
+ * have at most 512 bytes, those of slots no ':'.  Local. */
 ZRO_MUST zro_status zro_state_create(const char *rule, zro_state **out);
 ZRO_API void zro_state_destroy(zro_state *state);
 ZRO_MUST zro_status zro_state_add_group(zro_state *state, const zro_value *values, size_t n);
@@ -900,6 +901,7 @@ ZRO_MUST zro_status zro_state_slot(const zro_state *state, size_t param, const c
 /* As a safetensors file, or as its bytes (freed by zro_bytes_free): tensors "<slot>:0:<name>" and one JSON text of metadata.
  * A file is written beside `path` and renamed over it.  Local.
  *
+ * INVALID      two parameters have one name, or a value is not finite: such a state cannot be written
  * FORMAT       it is no such file; the text says where
  * UNSUPPORTED  a build without checkpoints (ZRO_CHECKPOINT=OFF) */
 ZRO_MUST zro_status zro_state_write(const zro_state *state, const char *path);

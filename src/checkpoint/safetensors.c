@@ -327,79 +327,101 @@ void zro__tensors_sort(zro__tensor *list, size_t n)
         qsort(list, n, sizeof *list, by_size_and_name);
 }
 
-static json_t *json_sizes(const size_t *sizes, size_t n)
-{
-    json_t *list = json_array();
+/* A text that is counted first (data NULL) and written in a second pass: a tree of JSON for 100,000 tensors would take seconds
+ * and hundreds of megabytes. */
+typedef struct text {
+    char *data;
+    size_t at;
+} text;
 
-    for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(list, json_integer((json_int_t)sizes[i])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
+static void put(text *t, const char *bytes, size_t n)
+{
+    if (t->data != NULL)
+        memcpy(t->data + t->at, bytes, n);
+    t->at += n;
 }
 
-static json_t *json_tensor(const zro__tensor *t)
+static void put_word(text *t, const char *word)
 {
-    json_t *shape = json_sizes(t->shape, t->n_dims), *offsets = json_sizes((size_t[]){ t->begin, t->begin + t->bytes }, 2);
-    json_t *json = json_object();
-    int failed = json_object_set_new(json, "dtype", json_string(types[t->dtype]));
+    put(t, word, strlen(word));
+}
 
-    failed |= json_object_set_new(json, "shape", shape);
-    failed |= json_object_set_new(json, "data_offsets", offsets);
-    if (failed) {
-        json_decref(json);
-        return NULL;
+/* Between quotes, as JSON has it. */
+static void put_string(text *t, const char *string)
+{
+    char escaped[8];
+
+    put(t, "\"", 1);
+    for (const char *from = string; *from != '\0';) {
+        size_t n = 0;
+
+        while ((unsigned char)from[n] >= ' ' && from[n] != '"' && from[n] != '\\')
+            n++;
+        put(t, from, n);
+        from += n;
+        if (*from == '\0')
+            break;
+        snprintf(escaped, sizeof escaped, (unsigned char)*from < ' ' ? "\\u%04x" : "\\%c", *from);
+        put_word(t, escaped);
+        from++;
     }
-    return json;
+    put(t, "\"", 1);
 }
 
-static zro_status fill_header(json_t *header, zro__tensor *list, size_t n, const char *key, const char *text,
-                              size_t *data_bytes)
+static void put_sizes(text *t, const size_t *sizes, size_t n)
 {
-    json_t *metadata = json_object();
-    int failed = json_object_set_new(metadata, key, json_string(text));
+    char number[24];
 
-    failed |= json_object_set_new(header, METADATA, metadata);
-    for (size_t i = 0; i < n && !failed; i++) {
-        if (json_object_get(header, list[i].name) != NULL)
-            return zro__fail(ZRO_ERR_INVALID, "two tensors would be named %s", list[i].name);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(number, sizeof number, "%s%zu", i > 0 ? "," : "", sizes[i]);
+        put_word(t, number);
+    }
+}
+
+static void put_header(text *t, const zro__tensor *list, size_t n, const char *key, const char *value)
+{
+    put_word(t, "{\"" METADATA "\":{");
+    put_string(t, key);
+    put_word(t, ":");
+    put_string(t, value);
+    put_word(t, "}");
+    for (size_t i = 0; i < n; i++) {
+        put_word(t, ",");
+        put_string(t, list[i].name);
+        put_word(t, ":{\"dtype\":\"");
+        put_word(t, types[list[i].dtype]);
+        put_word(t, "\",\"shape\":[");
+        put_sizes(t, list[i].shape, list[i].n_dims);
+        put_word(t, "],\"data_offsets\":[");
+        put_sizes(t, (size_t[]){ list[i].begin, list[i].begin + list[i].bytes }, 2);
+        put_word(t, "]}");
+    }
+    put_word(t, "}");
+}
+
+zro_status zro__tensors_header(zro__tensor *list, size_t n, const char *key, const char *value, char **header,
+                               size_t *header_bytes, size_t *data_bytes)
+{
+    text count = { NULL, 0 }, t = { NULL, LENGTH_BYTES };
+    size_t padded;
+
+    *data_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
         list[i].begin = *data_bytes;
         *data_bytes += list[i].bytes;
-        failed = json_object_set_new(header, list[i].name, json_tensor(&list[i]));
     }
-    return failed ? zro__fail(ZRO_ERR_MEMORY, "out of memory: the header of %zu tensors", n) : ZRO_OK;
-}
-
-/* The length and the text, padded with spaces. */
-static zro_status dump_header(const json_t *header, char **out, size_t *bytes)
-{
-    size_t length = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (length + PADDING - 1) / PADDING * PADDING;
-
+    put_header(&count, list, n, key, value);
+    padded = (count.at + PADDING - 1) / PADDING * PADDING;
     if (padded > MAX_HEADER)
         return zro__fail(ZRO_ERR_UNSUPPORTED, "the header would have %zu bytes, more than %d: too many or too long names",
                          padded, MAX_HEADER);
-    *out = length > 0 ? zro__alloc(NULL, ZRO__KIND_BUFFER, LENGTH_BYTES + padded) : NULL;
-    if (*out == NULL)
+    *header = t.data = zro__alloc(NULL, ZRO__KIND_BUFFER, LENGTH_BYTES + padded);
+    if (t.data == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a header of %zu bytes", padded);
     for (int i = 0; i < LENGTH_BYTES; i++)
-        (*out)[i] = (char)(padded >> 8 * i & 0xff);
-    memset(*out + LENGTH_BYTES, ' ', padded);
-    json_dumpb(header, *out + LENGTH_BYTES, length, JSON_COMPACT);
-    *bytes = LENGTH_BYTES + padded;
+        t.data[i] = (char)(padded >> 8 * i & 0xff);
+    put_header(&t, list, n, key, value);
+    memset(t.data + t.at, ' ', padded - count.at);
+    *header_bytes = LENGTH_BYTES + padded;
     return ZRO_OK;
-}
-
-zro_status zro__tensors_header(zro__tensor *list, size_t n, const char *key, const char *text, char **header,
-                               size_t *header_bytes, size_t *data_bytes)
-{
-    json_t *json = json_object();
-    zro_status st;
-
-    *data_bytes = 0;
-    st = fill_header(json, list, n, key, text, data_bytes);
-    if (st == ZRO_OK)
-        st = dump_header(json, header, header_bytes);
-    json_decref(json);
-    return st;
 }

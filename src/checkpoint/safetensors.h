@@ -40,11 +40,9 @@ zro_status zro__tensors_read(const zro__tensors *tensors, zro__source *source, c
 /* Puts the list in the order of the file: by element size descending, then by name. */
 void zro__tensors_sort(zro__tensor *list, size_t n);
 
-/* The first bytes of a file with this list, already sorted, and one text of metadata; sets `begin` of all.  To be freed by
- * zro__free; *data_bytes is what must follow: the tensors in the order of the list.
- *
- * INVALID  two tensors have one name */
-zro_status zro__tensors_header(zro__tensor *list, size_t n, const char *key, const char *text, char **header,
+/* The first bytes of a file with this list, already sorted and of different names in UTF-8, and one text of metadata; sets
+ * `begin` of all.  To be freed by zro__free; *data_bytes is what must follow: the tensors in the order of the list. */
+zro_status zro__tensors_header(zro__tensor *list, size_t n, const char *key, const char *value, char **header,
                                size_t *header_bytes, size_t *data_bytes);
 
 /* Parses JSON whose nesting and keys are checked; `what` is what it is in texts.  To be freed by json_decref. */

@@ -2,10 +2,11 @@
  *
  *   {"format": 1, "rule": "adamw", "steps": 7, "scale": 65536.0, "growth_tracker": 3,
  *    "groups": [{"lr": 0.1, "betas": [0.9, 0.999], "amsgrad": false, "params": [0, 1]}],
- *    "params": [{"name": "w", "shape": [2, 3], "dtype": "f32"}, {"name": null, "shape": [], "dtype": "bf16", "grad_dtype": "f32"}]}
+ *    "params": [{"name": "w", "shape": [2, 3], "dtype": "f32"},
+ *               {"name": null, "shape": [], "dtype": "bf16", "grad_dtype": "f32"}]}
  *
- * The keys of groups are PyTorch's; the values "betas:0" and "betas:1" of a state are a list here.  Parameters are numbered over
- * all groups, in order.  Numbers have 17 digits, enough for every double, and do not follow the locale.
+ * The keys of groups are PyTorch's; the values "betas:0" and "betas:1" of a state are a list here.  Parameters are numbered
+ * over all groups, in order.  Numbers have 17 digits, enough for every double, and do not follow the locale.
  *
  * Reading passes over what it does not know beside these keys, null among the values, and whatever is no number where PyTorch
  * says how it computes (foreach, ...).  A newer format is refused. */

@@ -1,5 +1,5 @@
-/* A state's bytes, whatever they are, are refused with a text or are a state that goes round: packed and unpacked it is the same.
- * For libFuzzer; replay.c runs the same on files. */
+/* Bytes, whatever they are, are refused with a text or are a state that goes round: packed and unpacked it is the same.  For
+ * libFuzzer; replay.c runs the same on files. */
 #include "safetensors.h"
 
 #include <stdio.h>
