@@ -822,7 +822,7 @@ typedef struct zro_step_info {
     uint32_t skipped;        /* the last step was */
     uint64_t n_skipped;      /* all of them */
     uint64_t n_steps;        /* calls of step, skipped ones included */
-    uint64_t n_updated;      /* parameters that the last step updated: those that had a gradient */
+    uint64_t n_updated;      /* parameters, of those this rank owns, that the last step updated: they had a gradient */
     double norm;             /* of the last step's gradients, unscaled, before clipping; NaN if it was not asked for */
     uint64_t state_bytes;    /* of this rank: slots and masters */
 } zro_step_info;

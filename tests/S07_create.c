@@ -465,7 +465,7 @@ typedef struct difference {
 static const difference differences[] = {
     { NULL, { fewer_params, ZRO_ERR_MISMATCH, "5 parameters" } },
     { NULL, { fewer_groups, ZRO_ERR_MISMATCH, "in 1 groups" } },
-    { NULL, { other_split, ZRO_ERR_MISMATCH, "parameter d" } },
+    { NULL, { other_split, ZRO_ERR_MISMATCH, "parameter d: group" } },
     { NULL, { other_name, ZRO_ERR_MISMATCH, "parameter epsilon" } },
     { NULL, { no_name, ZRO_ERR_MISMATCH, "parameter 4" } },
     { NULL, { other_shape, ZRO_ERR_MISMATCH, "shape 63" } },
@@ -564,7 +564,7 @@ static zro_status add_twisted(zro_optim *opt, args *a, int how)
     return zro_optim_add_param_group(opt, &a->groups[1]);
 }
 
-/* What is wrong with the second group, or differs between ranks: refused, nothing has changed, and the right one can be added. */
+/* The second group is wrong on one rank, or differs: refused, nothing has changed, and the right one can be added. */
 static void S07_add_refused(zt_rank *t)
 {
     static const char *const texts[] = { "lr = -1", "has no parameters", "weight_decay=0.02", "device 3" };
@@ -595,11 +595,16 @@ static void S07_add_refused(zt_rank *t)
 }
 
 #define SEVERAL (ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7))
+#define SAMPLE ZT_WORLD(3) /* of longer cases, by link */
 
 const zt_case cases_S07[] = {
-    { "S07_refused", S07_refused, ZT_WORLD(1) | SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "S07_refused", S07_refused, ZT_WORLD(1) | SEVERAL, ZT_BOTH, 0, 0, 0, 0 },
+    { "S07_refused", S07_refused, SAMPLE, ZT_LINKS, 0, 0, 0, 0 },
+    { "S07_refused", S07_refused, SEVERAL & ~SAMPLE, ZT_LINKS, ZT_FULL, 0, 0, 0 },
     { "S07_refused_differently", S07_refused_differently, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
-    { "S07_ranks_differ", S07_ranks_differ, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "S07_ranks_differ", S07_ranks_differ, SEVERAL, ZT_BOTH, 0, 0, 0, 0 },
+    { "S07_ranks_differ", S07_ranks_differ, SAMPLE, ZT_LINKS, 0, 0, 0, 0 },
+    { "S07_ranks_differ", S07_ranks_differ, SEVERAL & ~SAMPLE, ZT_LINKS, ZT_FULL, 0, 0, 0 },
     { "S07_accepted", S07_accepted, ZT_WORLD(1) | SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "S07_add_refused", S07_add_refused, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "S08_not_dense", S08_not_dense, ZT_WORLD(1) | SEVERAL, ZT_ALL, 0, 0, 0, 0 },

@@ -426,11 +426,16 @@ static void S14_groups(zt_rank *t)
 }
 
 #define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7))
+#define SAMPLE ZT_WORLD(3) /* of longer cases, by link */
 
 const zt_case cases_S09[] = {
-    { "S09_step", S09_step, WORLDS, ZT_ALL, 0, 0, 0, 0 },
-    { "S09_step_two", S09_step, ZT_WORLD(4), ZT_BOTH, ZT_TWO_MACHINES, 0, 0, 0 },
-    { "S09_step_rules", S09_step_rules, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "S09_step", S09_step, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
+    { "S09_step", S09_step, SAMPLE, ZT_LINKS, 0, 0, 0, 0 },
+    { "S09_step", S09_step, WORLDS & ~SAMPLE, ZT_LINKS, ZT_FULL, 0, 0, 0 },
+    { "S09_step_two", S09_step, ZT_WORLD(4), ZT_ALL, ZT_TWO_MACHINES | ZT_FULL, 0, 0, 0 },
+    { "S09_step_rules", S09_step_rules, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
+    { "S09_step_rules", S09_step_rules, SAMPLE, ZT_LINKS, 0, 0, 0, 0 },
+    { "S09_step_rules", S09_step_rules, WORLDS & ~SAMPLE, ZT_LINKS, ZT_FULL, 0, 0, 0 },
     { "S09_step_absent", S09_step_absent, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S10_closure", S10_closure, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S10_closure_fails", S10_closure_fails, WORLDS, ZT_ALL, 0, 0, 0, 0 },
@@ -438,6 +443,8 @@ const zt_case cases_S09[] = {
     { "S12_sizes", S12_sizes, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S13_add_group", S13_add_group, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S13_add_group_frozen", S13_add_group_frozen, WORLDS, ZT_ALL, 0, 0, 0, 0 },
-    { "S14_groups", S14_groups, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "S14_groups", S14_groups, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
+    { "S14_groups", S14_groups, SAMPLE, ZT_LINKS, 0, 0, 0, 0 },
+    { "S14_groups", S14_groups, WORLDS & ~SAMPLE, ZT_LINKS, ZT_FULL, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -170,10 +170,14 @@ void model_check_ranks(const model *m, zro_group *group)
 
 void model_step_both(zro_group *group, model *sharded, zro_optim *x, model *alone, zro_optim *y, int step)
 {
+    float before[MODEL_OUT];
+
+    memcpy(before, alone->params[MODEL_B2].data, sizeof before);
     (void)model_run(sharded, zro_group_rank(group), step);
     model_average(sharded, group);
     model_take_gradients(alone, sharded);
     CHECK_OK(zro_optim_step(x, NULL));
     CHECK_OK(zro_optim_step(y, NULL));
     CHECK(model_equal(sharded, alone));
+    CHECK(memcmp(before, alone->params[MODEL_B2].data, sizeof before) != 0);
 }

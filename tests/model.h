@@ -40,8 +40,8 @@ int model_equal(const model *a, const model *b);
 /* Checks that all ranks of the group have the same values. */
 void model_check_ranks(const model *m, zro_group *group);
 
-/* An iteration of a sharded optimizer and of one that is not: each has a model of its own, both get the gradients that the first
- * one's have on average.  Checks that the models are equal afterwards. */
+/* An iteration of a sharded optimizer and of one that is not.  Each has a model of its own; both get the average of the
+ * gradients of the first.  Checks that the models are equal afterwards, and moved. */
 void model_step_both(zro_group *group, model *sharded, zro_optim *x, model *alone, zro_optim *y, int step);
 
 #endif

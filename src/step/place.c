@@ -210,7 +210,7 @@ void zro_params_free(zro_param *params, size_t n)
     for (size_t i = 0; params != NULL && i < n; i++) {
         zro__place *place = params[i].memory;
 
-        if (place == NULL)
+        if (place == NULL || place->is_view)
             continue;
         if (place->data != NULL)
             params[i].data = NULL;
@@ -256,6 +256,8 @@ zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *c
         st = measure(v, params, n, &total);
     if (st == ZRO_OK && (v == NULL || (v->place = new_place(ZRO_MEMORY_EACH)) == NULL))
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: views of %zu parameters", n);
+    if (st == ZRO_OK)
+        v->place->is_view = 1;
     st = zro__vote(&group->board, ZRO__CALL_OPTIM_CREATE, st);
     if (st == ZRO_OK && total > 0)
         st = zro_memory_alloc(group, ZRO_MEMORY_EACH, total, &v->place->data);

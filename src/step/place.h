@@ -16,6 +16,7 @@ typedef struct zro__place {
     atomic_int refs;
     zro_memory *data, *grads; /* NULL: not handed out */
     zro_memory_kind kind;     /* of data */
+    int is_view;              /* an optimizer's, which puts back what was there */
 } zro__place;
 
 void zro__place_retain(zro__place *place);

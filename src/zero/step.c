@@ -23,8 +23,8 @@ static void say_stepped(zro_optim *opt)
         return;
     opt->said_idle = 1;
     zro__log(&opt->settings, ZRO_LOG_WARN,
-             "step %" PRIu64 " updated nothing: no parameter has a gradient (grad_present, zro_param_set_grad)",
-             opt->cycle.n_steps);
+             "step %" PRIu64 " updated nothing%s: no parameter has a gradient (grad_present, zro_param_set_grad)",
+             opt->cycle.n_steps, zro__optim_ranks(opt) > 1 ? " of what this rank owns" : "");
 }
 
 /* Once for each time that one is frozen or freed; of many at a time the first is named. */
