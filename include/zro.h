@@ -697,9 +697,8 @@ typedef struct zro_optim_config {
     double scale_backoff;        /* in (0, 1) */
     uint32_t growth_interval;    /* > 0 */
     const zro_plan_config *plan; /* NULL: the defaults; copied */
-    zro_switch
-        parameters_as_bucket_view; /* ON: data of all parameters moves into group memory, one array a rank, packed by owner;
-                                             the program's pointers are put back by destroy, with the values of then */
+    zro_switch parameters_as_bucket_view; /* ON: data that zro has not handed out moves into group memory, an array a rank,
+                                             packed by owner; destroy puts pointers and the values of then back */
 } zro_optim_config;
 
 /* clang-format off */

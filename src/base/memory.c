@@ -13,6 +13,7 @@
 enum { ALIGN = 64 };
 
 typedef struct block_head {
+    void *start; /* as the C library gave it */
     zro__account *account;
     size_t bytes;
     zro__kind kind;
@@ -66,16 +67,17 @@ static void ask_huge_pages(char *block, size_t bytes)
 void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
 {
     block_head *head;
+    char *start;
     size_t total;
 
-    if (ZRO__POINT("memory.alloc") || !zro__size_add(bytes, 2 * ALIGN - 1, &total))
+    if (ZRO__POINT("memory.alloc") || !zro__size_add(bytes, 2 * ALIGN, &total))
         return NULL;
-    total &= ~(size_t)(ALIGN - 1);
-    head = aligned_alloc(ALIGN, total);
-    if (head == NULL)
+    start = calloc(1, total); /* large blocks are fresh pages, which nobody has to touch before they are used */
+    if (start == NULL)
         return NULL;
-    ask_huge_pages((char *)head, total);
-    memset(head, 0, total);
+    ask_huge_pages(start, total);
+    head = (block_head *)(void *)(((uintptr_t)start + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    head->start = start;
     head->account = account;
     head->bytes = bytes;
     head->kind = kind;
@@ -102,7 +104,7 @@ void zro__free(void *block)
         atomic_fetch_sub_explicit(&head->account->bytes[head->kind], head->bytes, memory_order_relaxed);
         atomic_fetch_sub_explicit(&head->account->in_use, head->bytes, memory_order_relaxed);
     }
-    free(head);
+    free(head->start);
 }
 
 void zro__arena_plan(zro__arena *arena, size_t count, size_t bytes)

@@ -597,11 +597,28 @@ zro_status zro__vote(zro__board *board, zro__call call, zro_status mine)
     return st != ZRO_OK ? st : count_ballots(board, mine);
 }
 
+/* The part of a description that begins where it differs from another, and what it is about: what stands before a colon. */
+static const char *difference(const char *mine, const char *other, char *text, size_t bytes)
+{
+    const char *colon = strchr(mine, ':');
+    size_t same = 0, from = 0;
+
+    while (mine[same] != '\0' && mine[same] == other[same])
+        same++;
+    for (size_t i = 0; i + 1 < same; i++)
+        from = mine[i] == ',' && mine[i + 1] == ' ' ? i + 2 : from;
+    if (colon != NULL && (size_t)(colon - mine) < from)
+        snprintf(text, bytes, "%.*s: %.200s", (int)(colon - mine < 150 ? colon - mine : 150), mine, mine + from);
+    else
+        snprintf(text, bytes, "%.300s", mine + from);
+    return text;
+}
+
 zro_status zro__agree(zro__board *board, zro__call call, const char *what, const char *description, uint64_t *number,
                       zro_status mine)
 {
     const ballot *first, *other;
-    char name[64], zero[64];
+    char name[64], zero[64], left[400], right[400];
     zro_status st = cast_ballots(board, call, BALLOT_AGREE, mine, description, *number);
 
     if (st == ZRO_OK)
@@ -613,9 +630,11 @@ zro_status zro__agree(zro__board *board, zro__call call, const char *what, const
     for (int r = 1; r < board->size; r++) {
         other = zro__payload_of(board, r);
         if (strcmp(first->description, other->description) != 0)
-            return zro__fail(ZRO_ERR_MISMATCH, "%s differ: %s has %.300s, %s has %.300s", what,
-                             zro__rank_name(board, 0, zero, sizeof zero), first->description,
-                             zro__rank_name(board, r, name, sizeof name), other->description);
+            return zro__fail(ZRO_ERR_MISMATCH, "%s differ: %s has %s; %s has %s", what,
+                             zro__rank_name(board, 0, zero, sizeof zero),
+                             difference(first->description, other->description, left, sizeof left),
+                             zro__rank_name(board, r, name, sizeof name),
+                             difference(other->description, first->description, right, sizeof right));
     }
     return ZRO_OK;
 }

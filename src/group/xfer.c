@@ -90,7 +90,7 @@ static zro_status arrive(zro__flow *f, int in_payload)
             if (x->out != NULL && x->out_bytes > 0)
                 h.out = x->out == x->in && x->out_bytes == x->in_bytes ? h.in : zro__locate(view, x->out, x->out_bytes);
         }
-        if (f->g->settings.fast == ZRO_OFF)
+        if (f->g->settings.fast == ZRO_OFF || x->apart) /* it would not find the others' parts either */
             h.flags |= ZRO__HEADER_SLOW;
     }
     f->in_is_shared = h.in != ZRO__NOWHERE && h.flags == 0;

@@ -30,12 +30,12 @@ typedef struct zro__xfer {
     size_t in_bytes, out_bytes; /* of this rank's arrays */
     int to;                     /* a rank, or one of the above */
     int scattered;              /* parts lie anywhere from `in` and `out` on, and what is between them is not the transfer's */
-    int apart;               /* this rank's parts begin elsewhere than the others', who therefore do not reach them in place */
-    int spread;              /* where all arrays can be reached, owners may be chosen anew so that all ranks work */
-    int weighted;            /* op AVG: divided by the sum of the ranks' weights */
-    double weight;           /* this rank's */
-    const uint64_t *present; /* a bit for each part: this rank has a piece; NULL: all of them */
-    zro__apply_fn apply;     /* or NULL */
+    int apart;                  /* this rank's parts begin elsewhere than the others': neither reaches the other's in place */
+    int spread;                 /* where all arrays can be reached, owners may be chosen anew so that all ranks work */
+    int weighted;               /* op AVG: divided by the sum of the ranks' weights */
+    double weight;              /* this rank's */
+    const uint64_t *present;    /* a bit for each part: this rank has a piece; NULL: all of them */
+    zro__apply_fn apply;        /* or NULL */
     void *apply_user;
 } zro__xfer;
 

@@ -402,7 +402,6 @@ void zro__update_run(zro__update *u, const zro__factors *factors, void *user)
         zro__pool_run(u->pool, run_part, &s, parts_of(u));
         s.first = s.last;
     }
-    u->steps++;
 }
 
 /* ---- gradients ---- */

@@ -22,7 +22,7 @@ typedef struct zro__update {
     zro__loops loops;
     zro__drive_fn drive;
     zro_rounding rounding;
-    uint64_t seed, steps;  /* of random numbers; steps run so far */
+    uint64_t seed, steps;  /* of random numbers; steps so far, skipped ones included: set by the caller */
     double *values;        /* what the rule makes of all groups' values */
     size_t n_values;       /* room */
     struct zro__set *sets; /* prepared scalars */

@@ -58,10 +58,22 @@ zro_status zro__cycle_check(const zro__cycle *c)
                      zro__rank_name(&c->group->board, rank, name, sizeof name), published, begun, why);
 }
 
-/* The votes of a step: also a barrier. */
-static zro_status vote(zro__cycle *c, zro_status st)
+/* The votes of a step: also barriers.  The first one compares what the ranks claim. */
+static zro_status vote(zro__cycle *c, zro__call call, zro_status st)
 {
-    return is_shared(c) ? zro__vote(&c->group->board, ZRO__CALL_STEP, st) : st;
+    return is_shared(c) ? zro__vote(&c->group->board, call, st) : st;
+}
+
+static zro_status agree(zro__cycle *c, zro__call call, const char *what, const char *claim, zro_status st)
+{
+    uint64_t number = 0;
+
+    return is_shared(c) ? zro__agree(&c->group->board, call, what, claim, &number, st) : st;
+}
+
+static zro_status agree_to_step(zro__cycle *c, const char *claim, zro_status st)
+{
+    return agree(c, ZRO__CALL_STEP, "the ranks' steps", claim, st);
 }
 
 /* What failed in the middle keeps its code, and gets a text that says what it means. */
@@ -94,17 +106,23 @@ static zro_status measure(zro__cycle *c, double p, int ask_finite, int *finite, 
     return st;
 }
 
+/* Whether something must be known of all gradients before any of them is used. */
+static int looks_first(const zro__cycle *c)
+{
+    return c->clip_norm != 0 || c->skips == ZRO_ON;
+}
+
 /* *goes_on = 0: the step is skipped.  The norm is that of unscaled gradients. */
-static zro_status decide(zro__cycle *c, zro_status st, zro__factors *f, double *norm, int *goes_on)
+static zro_status decide(zro__cycle *c, const char *claim, zro_status st, zro__factors *f, double *norm, int *goes_on)
 {
     f->unscale = zro__scaler_inverse(&c->scaler);
     f->clip = 1;
     f->value = c->clip_value;
     *norm = NAN;
     *goes_on = 1;
-    if (c->clip_norm == 0 && c->skips != ZRO_ON)
+    if (!looks_first(c))
         return st;
-    st = vote(c, st);
+    st = agree_to_step(c, claim, st);
     if (st == ZRO_OK)
         st = measure(c, c->clip_norm != 0 ? c->clip_type : 0, c->skips == ZRO_ON, goes_on, norm);
     *norm *= f->unscale;
@@ -132,22 +150,23 @@ static void begin(zro__cycle *c)
     (void)ZRO__POINT("cycle.begun");
 }
 
-static __attribute__((noinline)) zro_status step(zro__cycle *c, zro_status st, void *user)
+static __attribute__((noinline)) zro_status step(zro__cycle *c, const char *claim, zro_status st, void *user)
 {
     zro__factors factors;
     double norm;
     int goes_on;
 
-    st = decide(c, look(c, st), &factors, &norm, &goes_on);
+    st = decide(c, claim, look(c, st), &factors, &norm, &goes_on);
     if (goes_on) {
         if (st == ZRO_OK)
             st = zro__update_begin(&c->update, user);
-        st = vote(c, st);
+        st = looks_first(c) ? vote(c, ZRO__CALL_STEP, st) : agree_to_step(c, claim, st);
     }
     if (st != ZRO_OK)
         return st;
     if (goes_on) {
         begin(c);
+        c->update.steps = c->n_steps;
         zro__update_run(&c->update, &factors, user);
         (void)ZRO__POINT("cycle.updated");
     }
@@ -179,12 +198,12 @@ static zro_status leave(zro__cycle *c, zro__fpmode *mode, zro_status st)
     return explain(c, c->group != NULL ? zro__leave(c->group, st) : st);
 }
 
-zro_status zro__cycle_step(zro__cycle *c, zro_status st, void *user)
+zro_status zro__cycle_step(zro__cycle *c, const char *claim, zro_status st, void *user)
 {
     zro__fpmode mode;
     zro_status entered = enter(c, &mode);
 
-    return entered != ZRO_OK ? entered : leave(c, &mode, step(c, st, user));
+    return entered != ZRO_OK ? entered : leave(c, &mode, step(c, claim, st, user));
 }
 
 /* ---- publish ---- */
@@ -219,7 +238,7 @@ zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
         return entered;
     if (st == ZRO_OK)
         st = zro__lots_look(c->lots);
-    st = vote(c, st);
+    st = vote(c, ZRO__CALL_PUBLISH, st);
     if (st == ZRO_OK) {
         begin(c);
         st = deliver(c);
@@ -232,11 +251,13 @@ zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
 static __attribute__((noinline)) zro_status clip(zro__cycle *c, double max, double p, zro_status st, double *norm)
 {
     zro__factors factors = { 1, 1, 0 };
+    char claim[80];
     int finite;
 
+    snprintf(claim, sizeof claim, "max_norm = %.17g, norm_type = %.17g", max, p);
     if (st == ZRO_OK)
         st = zro__shard_look(&c->update.shard);
-    st = vote(c, st);
+    st = agree(c, ZRO__CALL_NORM, "the arguments of clip_grad_norm", claim, st);
     if (st == ZRO_OK)
         st = measure(c, p, 0, &finite, norm);
     if (st != ZRO_OK)

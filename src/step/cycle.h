@@ -41,8 +41,11 @@ int zro__cycle_measures(const zro__cycle *c);
  * */
 zro_status zro__cycle_check(const zro__cycle *c);
 
-/* Decide and update.  `st` is what the caller has found already.  Collective.  Nothing has changed if it fails. */
-zro_status zro__cycle_step(zro__cycle *c, zro_status st, void *user);
+/* Decide and update.  `st` is what the caller has found already; `claim` says, in words, what all ranks must have in common.
+ * Collective.  Nothing has changed if it fails.
+ *
+ * MISMATCH  the ranks' claims differ */
+zro_status zro__cycle_step(zro__cycle *c, const char *claim, zro_status st, void *user);
 
 /* Publishes, after a step or a look that was voted on.  Collective. */
 zro_status zro__cycle_deliver(zro__cycle *c);

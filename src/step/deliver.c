@@ -108,14 +108,13 @@ static int find_items(zro__lot *lot)
 }
 
 /* Parts of the memory that zro handed out. */
-static void finish_placed(zro_group *group, zro__lot *lot)
+static void finish_placed(zro__lot *lot)
 {
     const size_t size = zro_dtype_bytes(lot->type);
 
     zro__place_retain(lot->place);
     lot->base = zro_memory_data(lot->place->data);
     lot->agreed = 1;
-    lot->once = lot->place->kind == ZRO_MEMORY_ONCE && group->one_machine;
     merge(lot);
     for (size_t i = 0; i < lot->n_parts; i++) {
         size_t end = lot->parts[i].in_at + lot->parts[i].count * size;
@@ -193,7 +192,7 @@ static zro_status build(zro_group *group, zro__account *account, const zro__owne
         zro__lot *lot = &l->lots[k];
 
         if (lot->place != NULL)
-            finish_placed(group, lot);
+            finish_placed(lot);
         else
             (void)find_items(lot);
         for (size_t i = 0; lot->place == NULL && i < lot->n_parts; i++)
@@ -256,10 +255,13 @@ zro_status zro__lots_compare(zro_group *group, zro__lots *l, zro__call call, zro
     for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
         zro__lot *lot = &l->lots[k];
 
-        if (lot->place != NULL)
-            continue;
-        st = zro__is_same(group, hash_of_offsets(lot), &lot->agreed);
-        lot->apart = !lot->agreed;
+        if (lot->place == NULL) {
+            st = zro__is_same(group, hash_of_offsets(lot), &lot->agreed);
+            lot->apart = !lot->agreed;
+        } else if (lot->place->kind == ZRO_MEMORY_ONCE) { /* but perhaps for other ranks than these */
+            st = zro__is_same(group, zro__locate(group->seat->view, lot->base, lot->bytes), &lot->once);
+            lot->once &= group->one_machine;
+        }
     }
     return st;
 }

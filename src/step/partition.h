@@ -17,6 +17,7 @@ typedef struct zro__plan_param {
     size_t first_range; /* in the list of all ranges */
     zro_dtype dtype;
     int32_t device;
+    int has_name;
 } zro__plan_param;
 
 typedef struct zro__sized {

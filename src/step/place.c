@@ -144,7 +144,8 @@ static zro_status make_layout(const zro_param *params, size_t n, const zro_alloc
 }
 
 /* Everything that fixes where things lie. */
-static zro_status agree(zro_group *group, const zro_alloc_config *config, const layout *l, size_t n, zro_status mine)
+static zro_status agree(zro_group *group, const zro_param *params, const zro_alloc_config *config, const layout *l, size_t n,
+                        zro_status mine)
 {
     char text[200] = "";
     uint64_t hash, number = 0;
@@ -154,6 +155,8 @@ static zro_status agree(zro_group *group, const zro_alloc_config *config, const 
         return st;
     if (mine == ZRO_OK) {
         hash = zro__hash(ZRO__HASH_START, l->data, 2 * n * sizeof *l->data);
+        for (size_t i = 0; i < n; i++)
+            hash = zro__hash(hash, params[i].shape, params[i].n_dims * sizeof params[i].shape[0]);
         snprintf(text, sizeof text, "%zu parameters, %zu bytes of data (%s), %zu of gradients, arranged as %016llx", n,
                  l->data_bytes, config->data_kind == ZRO_MEMORY_ONCE ? "once" : "each", l->grad_bytes,
                  (unsigned long long)hash);
@@ -187,10 +190,11 @@ zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const
         st = make_layout(params, n, &config, &l);
     if (st == ZRO_OK && (place = new_place(config.data_kind)) == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "params_alloc: out of memory");
-    st = agree(group, &config, &l, n, st);
+    st = agree(group, params, &config, &l, n, st);
     if (st == ZRO_OK)
         st = take(group, place, &l);
-    for (size_t i = 0; st == ZRO_OK && i < n; i++) {
+    for (size_t i = 0; st == ZRO_OK && i < n; i++) { /* each holds on to it */
+        zro__place_retain(place);
         params[i].memory = place;
         if (place->data != NULL)
             params[i].data = (char *)zro_memory_data(place->data) + l.data[i];
@@ -198,15 +202,12 @@ zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const
             params[i].grad = (char *)zro_memory_data(place->grads) + l.grad[i];
     }
     zro__free(l.data);
-    if (st != ZRO_OK)
-        zro__place_release(place);
+    zro__place_release(place);
     return st;
 }
 
 void zro_params_free(zro_param *params, size_t n)
 {
-    zro__place *last = NULL;
-
     for (size_t i = 0; params != NULL && i < n; i++) {
         zro__place *place = params[i].memory;
 
@@ -219,11 +220,8 @@ void zro_params_free(zro_param *params, size_t n)
             __atomic_store_n(&params[i].grad_present, 0, __ATOMIC_RELEASE);
         }
         params[i].memory = NULL;
-        if (place != last)
-            zro__place_release(last);
-        last = place;
+        zro__place_release(place);
     }
-    zro__place_release(last);
 }
 
 /* ---- views ---- */
@@ -245,8 +243,8 @@ static zro_status measure(zro__views *v, zro_param *const *params, size_t n, siz
     return ZRO_OK;
 }
 
-zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro_status st,
-                           zro__views **out)
+zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro__call call,
+                           zro_status st, zro__views **out)
 {
     zro__views *v = zro__alloc(account, ZRO__KIND_HANDLE, sizeof *v + n * sizeof v->of[0]);
     size_t total = 0;
@@ -258,7 +256,7 @@ zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *c
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: views of %zu parameters", n);
     if (st == ZRO_OK)
         v->place->is_view = 1;
-    st = zro__vote(&group->board, ZRO__CALL_OPTIM_CREATE, st);
+    st = zro__vote(&group->board, call, st);
     if (st == ZRO_OK && total > 0)
         st = zro_memory_alloc(group, ZRO_MEMORY_EACH, total, &v->place->data);
     if (st != ZRO_OK) {
@@ -290,11 +288,13 @@ void zro__views_undo(zro__views *v, int is_alive)
         for (size_t i = 0; is_alive && i < v->n; i++) {
             zro_param *p = v->of[i].param;
 
-            if (p->data != v->of[i].view || p->memory != v->place) /* moved by the program, or never shown */
+            if (p->memory != v->place) /* never shown */
+                continue;
+            p->memory = NULL;
+            if (p->data != v->of[i].view) /* moved by the program */
                 continue;
             memcpy(v->of[i].own, v->of[i].view, v->of[i].bytes);
             p->data = v->of[i].own;
-            p->memory = NULL;
         }
         zro__place_release(v->place);
         zro__free(v);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "base/memory.h"
+#include "group/slot.h"
 #include "zro.h"
 
 typedef struct zro__place {
@@ -39,8 +40,8 @@ typedef struct zro__views {
 
 /* Moves the data of n parameters, in this order, into one array a rank; those that zro handed out stay.  Nothing is
  * changed yet: *out has the copies.  Collective; `st` is voted on.  Then show: parameters point there. */
-zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro_status st,
-                           zro__views **out);
+zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro__call call,
+                           zro_status st, zro__views **out);
 void zro__views_show(zro__views *views);
 
 /* Copies the data back to where it was, and forgets the views: of all in the list.  Takes NULL.  is_alive = 0: in a forked

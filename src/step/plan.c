@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -145,6 +146,7 @@ static void take_params(zro__division *d, const zro_param_group *groups, size_t 
             const zro_param *p = param_of(&groups[g], i);
             char buffer[ZRO__NAME_BYTES];
 
+            to->has_name = p->name != NULL;
             to->name = text;
             text = stpcpy(text, zro__param_name(p->name, d->first_param + (size_t)(to - d->params), buffer)) + 1;
             to->count = zro_param_count(p);
@@ -330,15 +332,16 @@ static size_t *find_name(const tables *t, const char *name)
     return &t->names[at];
 }
 
-/* Of the first n parameters; of those with the same name the first counts. */
+/* Of the first n parameters, but for those whose name is their index; of those with the same name the first counts. */
 static void fill_names(tables *t, size_t n)
 {
     memset(t->names, 0, t->n_names * sizeof *t->names);
-    for (size_t i = 0; i < n; i++) {
-        size_t *place = find_name(t, t->params[i].name);
+    for (size_t i = 0; i < n; i++)
+        if (t->params[i].has_name) {
+            size_t *place = find_name(t, t->params[i].name);
 
-        *place = *place == 0 ? i + 1 : *place;
-    }
+            *place = *place == 0 ? i + 1 : *place;
+        }
 }
 
 /* Takes the new tables for the old ones, and remembers what there was. */
@@ -595,13 +598,17 @@ zro_status zro_plan_ranges(const zro_plan *plan, int rank, const zro_range **ran
 zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
 {
     zro_status st = check_plan(plan);
-    size_t found;
+    size_t found, number;
 
     if (st != ZRO_OK)
         return st;
     if (name == NULL || param == NULL)
         return zro__fail(ZRO_ERR_INVALID, "plan_find: %s is NULL", name == NULL ? "name" : "param");
     found = *find_name(&plan->t, name);
+    number = strtoul(name, NULL, 10);
+    if (number < plan->n_params && !plan->t.params[number].has_name && strcmp(plan->t.params[number].name, name) == 0
+        && (found == 0 || number < found - 1))
+        found = number + 1;
     if (found == 0)
         return zro__fail(ZRO_ERR_INVALID, "there is no parameter named \"%s\"", name);
     *param = found - 1;

@@ -119,7 +119,9 @@ static zro_status find_difference(const zro_optim *opt, zro_group *group, size_t
         describe_item(opt, first, i, text);
         st = zro__agree(&group->board, call, "the ranks' optimizers", text, &number, ZRO_OK);
     }
-    return st != ZRO_OK ? st : zro__fail(ZRO_ERR_MISMATCH, "the ranks' optimizers differ in who owns what");
+    return st != ZRO_OK
+               ? st
+               : zro__fail(ZRO_ERR_MISMATCH, "the ranks' optimizers differ in who owns what, or in something too long to show");
 }
 
 zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t first, zro__call call, zro_status st)

@@ -5,6 +5,7 @@
  * lie in the shard to where they belong in the state, in batches of a bounded number of parts; who only sends takes no memory
  * for them. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -326,12 +327,24 @@ static zro_status vote(const gathering *g, zro_status st)
     return is_shared(g->opt) ? zro__vote(&g->opt->cycle.group->board, ZRO__CALL_CONSOLIDATE, st) : st;
 }
 
+/* All ranks know that the others are here, and for whom. */
+static zro_status agree(const gathering *g, zro_status st)
+{
+    char text[40];
+    uint64_t number = 0;
+
+    snprintf(text, sizeof text, "to = %d", g->to);
+    return is_shared(g->opt) ? zro__agree(&g->opt->cycle.group->board, ZRO__CALL_CONSOLIDATE,
+                                          "the arguments of optim_consolidate", text, &number, st)
+                             : st;
+}
+
 /* Inside the lane. */
 static zro_status consolidate(gathering *g, zro_status st)
 {
     if (st == ZRO_OK)
         st = start(g);
-    st = vote(g, st);
+    st = agree(g, st);
     if (st != ZRO_OK)
         return st;
     fill_records(g);

@@ -134,32 +134,30 @@ static zro_status append(zro_optim *opt, const zro_param_group *group)
 
 /* ---- ranges ---- */
 
-/* All ranges of parameters from index `first` on, sorted by parameter and first element. */
-static const zro_range *ranges_from(const zro_optim *opt, size_t first, size_t *n)
+/* All ranges of the parameters [first, end), sorted by parameter and first element. */
+static const zro_range *ranges_of(const zro_optim *opt, size_t first, size_t end, size_t *n)
 {
+    const zro__plan_param *table = zro__plan_table(opt->plan);
     const zro_range *all = NULL;
-    size_t at = 0;
 
     *n = 0;
     if (zro_plan_ranges(opt->plan, ZRO_ALL, &all, n) != ZRO_OK)
         return NULL;
-    while (at < *n && all[at].param < first)
-        at++;
-    *n -= at;
-    return all + at;
+    *n = table[end].first_range - table[first].first_range;
+    return all + table[first].first_range;
 }
 
 /* Gives the engine what this rank owns of a group whose parameters are [first, end). */
 static zro_status add_runs(zro_optim *opt, const zro_param_group *group, size_t first, size_t end)
 {
     size_t n = 0, n_ranges;
-    const zro_range *ranges = ranges_from(opt, first, &n_ranges);
+    const zro_range *ranges = ranges_of(opt, first, end, &n_ranges);
     zro__run_of *runs = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n_ranges, sizeof *runs);
     zro_status st = ZRO_OK;
 
     if (runs == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", end - first);
-    for (size_t i = 0; i < n_ranges && ranges[i].param < end; i++) {
+    for (size_t i = 0; i < n_ranges; i++) {
         const zro__entry *e = &opt->params[ranges[i].param];
 
         if (ranges[i].owner == zro__optim_rank(opt))
@@ -174,6 +172,26 @@ static zro_status add_runs(zro_optim *opt, const zro_param_group *group, size_t 
         st = zro__update_add(&opt->cycle.update, opt->room, first, runs, n);
     zro__free(runs);
     return st;
+}
+
+/* Finds the parameters that have several owners. */
+static zro_status find_cut(zro_optim *opt)
+{
+    const zro__plan_param *table = zro__plan_table(opt->plan);
+    size_t n = 0, *cut;
+
+    for (size_t i = 0; i < opt->n_params; i++)
+        n += table[i + 1].first_range - table[i].first_range > 1;
+    cut = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n, sizeof *cut);
+    if (cut == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", n);
+    zro__free(opt->cut);
+    opt->cut = cut;
+    opt->n_cut = 0;
+    for (size_t i = 0; i < opt->n_params; i++)
+        if (table[i + 1].first_range - table[i].first_range > 1)
+            cut[opt->n_cut++] = i;
+    return ZRO_OK;
 }
 
 /* ---- where things lie ---- */
@@ -208,7 +226,7 @@ static size_t packing_order(const zro_optim *opt, size_t first, zro_param **orde
 }
 
 /* Moves the parameters from `first` on into group memory. */
-static zro_status make_views(zro_optim *opt, size_t first)
+static zro_status make_views(zro_optim *opt, size_t first, zro__call call)
 {
     size_t n = opt->n_params - first;
     zro_param **order = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n, sizeof(zro_param *));
@@ -220,7 +238,7 @@ static zro_status make_views(zro_optim *opt, size_t first)
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", n);
     else
         n = packing_order(opt, first, order, done);
-    st = zro__views_make(opt->cycle.group, opt->account, order, n, st, &views);
+    st = zro__views_make(opt->cycle.group, opt->account, order, n, call, st, &views);
     zro__free(order);
     zro__free(done);
     if (st != ZRO_OK)
@@ -235,7 +253,7 @@ static zro_status make_views(zro_optim *opt, size_t first)
 static zro_status make_lots(zro_optim *opt, size_t first, zro__call call)
 {
     size_t n;
-    const zro_range *ranges = ranges_from(opt, first, &n);
+    const zro_range *ranges = ranges_of(opt, first, opt->n_params, &n);
     zro__owned *owned = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n, sizeof *owned);
     zro__lots *lots = NULL;
     zro_status st = ZRO_OK;
@@ -264,7 +282,7 @@ static zro_status make_lots(zro_optim *opt, size_t first, zro__call call)
 zro_status zro__optim_reserve_norms(zro_optim *opt)
 {
     size_t n;
-    const zro_range *ranges = ranges_from(opt, 0, &n);
+    const zro_range *ranges = ranges_of(opt, 0, opt->n_params, &n);
 
     return zro__norms_reserve(&opt->cycle.norms, opt->cycle.group, opt->account, ranges, n);
 }
@@ -306,6 +324,8 @@ static void undo(zro_optim *opt, const mark *m)
         zro__plan_undo(opt->plan);
     opt->n_params = m->n_params;
     opt->n_blocks = m->n_blocks;
+    while (opt->n_cut > 0 && opt->cut[opt->n_cut - 1] >= opt->n_params)
+        opt->n_cut--;
 }
 
 /* What this rank can do by itself. */
@@ -339,9 +359,11 @@ static zro_status settle(zro_optim *opt, size_t first, zro__call call)
     if (st != ZRO_OK)
         return st;
     if (opt->bucket_views == ZRO_ON)
-        st = make_views(opt, first);
+        st = make_views(opt, first, call);
     if (st == ZRO_OK)
         st = make_lots(opt, first, call);
+    if (st == ZRO_OK && zro__cycle_measures(&opt->cycle))
+        st = zro__optim_reserve_norms(opt);
     return zro__leave(opt->cycle.group, st);
 }
 
@@ -360,11 +382,13 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
     at = m.n_params;
     for (size_t k = 0; st == ZRO_OK && k < n_groups; at += groups[k++].n)
         st = add_runs(opt, &groups[k], at, at + groups[k].n);
+    if (st == ZRO_OK)
+        st = find_cut(opt);
     if (group != NULL)
         st = zro__optim_compare(opt, group, m.n_params, call, st);
     if (st == ZRO_OK && group != NULL)
         st = settle(opt, m.n_params, call);
-    if (st == ZRO_OK && zro__cycle_measures(&opt->cycle))
+    if (st == ZRO_OK && group == NULL && zro__cycle_measures(&opt->cycle))
         st = zro__optim_reserve_norms(opt);
     if (st != ZRO_OK && opt != NULL)
         undo(opt, &m);

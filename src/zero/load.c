@@ -176,6 +176,15 @@ static zro_status read_values(loading *l, size_t group)
     return rule != NULL ? zro__values_check(rule, values) : ZRO_OK;
 }
 
+static zro_status check_progress(const loading *l)
+{
+    const double scale = l->state->progress.scale;
+
+    if (l->opt->cycle.scales == ZRO_ON && scale != 0 && !((float)scale > 0 && isfinite((float)scale)))
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: loss scale %g, must be above 0 and finite in f32", scale);
+    return ZRO_OK;
+}
+
 static zro_status check_all(loading *l)
 {
     zro_status st = check_rule(l->opt, l->state);
@@ -183,6 +192,8 @@ static zro_status check_all(loading *l)
 
     if (st == ZRO_OK)
         st = check_groups(l->opt, l->state);
+    if (st == ZRO_OK)
+        st = check_progress(l);
     for (size_t k = 0; st == ZRO_OK && k < zro_optim_groups(l->opt); k++)
         st = read_values(l, k);
     for (size_t i = 0; st == ZRO_OK && i < l->opt->n_params; i++) {
@@ -225,11 +236,14 @@ static uint64_t hash_of(const loading *l)
     const size_t n_values = l->opt->rule != NULL ? l->opt->rule->n_hypers : 0;
     uint64_t hash = zro__hash(ZRO__HASH_START, l->values, zro_optim_groups(l->opt) * n_values * sizeof *l->values);
 
-    hash = zro__hash(hash, &l->state->progress.steps, sizeof l->state->progress.steps);
+    hash = zro__hash(hash, l->first_lr, zro_optim_groups(l->opt) * sizeof *l->first_lr);
+    hash = zro__hash(hash, &l->state->progress, sizeof l->state->progress);
     for (size_t i = 0; i < l->opt->n_params; i++)
         for (size_t k = 0; k < l->state->params[i].n_slots; k++) {
             const zro__state_slot *slot = zro__state_slot_at(l->state, i, k);
+            uint64_t what[] = { i, (uint64_t)slot->dtype };
 
+            hash = zro__hash(hash, what, sizeof what);
             hash = zro__hash(hash, slot->name, strlen(slot->name));
             if (slot->count == 1)
                 hash = zro__hash(hash, slot->data, slot->bytes);
@@ -295,7 +309,7 @@ static void load(loading *l)
         for (size_t i = 0; i < g->n; i++)
             load_piece(l, g, &g->pieces[i]);
     }
-    c->n_steps = c->update.steps = progress->steps;
+    c->n_steps = progress->steps;
     if (c->scales == ZRO_ON && progress->scale > 0) {
         zro__scaler_set(&c->scaler, progress->scale);
         c->scaler.tracker = progress->growth_tracker < c->scaler.interval ? progress->growth_tracker : 0;

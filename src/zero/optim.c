@@ -102,6 +102,7 @@ void zro__optim_release(zro_optim *opt)
     zro__free(opt->defaults);
     zro__free(opt->room);
     zro__free(opt->params);
+    zro__free(opt->cut);
     zro_group_destroy(opt->cycle.group); /* last: it keeps the account */
     zro__free(opt);
 }
@@ -225,6 +226,8 @@ zro_status zro__optim_check_threads(const zro_optim *opt)
 {
     zro_status st = zro__optim_check(opt);
 
+    if (st == ZRO_OK && !is_alive(opt))
+        st = zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank");
     if (st == ZRO_OK && opt->pool != NULL && getpid() != opt->process)
         st = zro__fail(ZRO_ERR_STATE, "an optimizer with %u threads cannot be used in a forked child, which does not have them",
                        (unsigned)opt->settings.threads);

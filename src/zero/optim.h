@@ -1,8 +1,8 @@
 /* The zro_optim handle, for the modules that make it up and for what stands on it.
  *
  * optim.c makes and destroys it, extend.c adds parameter groups, compare.c compares the ranks, step.c steps and publishes,
- * values.c is what a program may ask for and change, describe.c tells about it, consolidate.c takes its state out and puts it
- * back. */
+ * values.c is what a program may ask for and change, describe.c tells about it, consolidate.c takes its state out, load.c puts
+ * it back. */
 #ifndef ZRO_ZERO_OPTIM_H
 #define ZRO_ZERO_OPTIM_H
 
@@ -48,6 +48,8 @@ struct zro_optim {
     zro__cycle cycle;
     zro__entry *params; /* by index */
     size_t n_params, n_room, n_blocks;
+    size_t *cut; /* parameters with several owners, who must agree whether there is a gradient */
+    size_t n_cut;
     zro__names *names;
 };
 
@@ -60,7 +62,8 @@ zro__account *zro__optim_account(zro_optim *optim);
 /* Where schedules keep a group's learning rate as it was before the first of them; NaN before that. */
 double *zro__optim_first_lr(zro_optim *optim, size_t group);
 
-/* INVALID: the handle is NULL; STATE: it has threads, and this is a forked child, which has none. */
+/* INVALID: the handle is NULL; STATE: it is sharded or has threads, and this is a forked child, which is no rank and has none.
+ * */
 zro_status zro__optim_check(const zro_optim *optim);
 zro_status zro__optim_check_threads(const zro_optim *optim);
 

@@ -284,6 +284,9 @@ static zro_status check_arguments(const zro_group *g, zro_state *const *state, i
 {
     if (state == NULL)
         return zro__fail(ZRO_ERR_INVALID, "state_broadcast: state is NULL");
+    if (root < 0 || root >= g->board.size)
+        return zro__fail(ZRO_ERR_INVALID, "state_broadcast: root = %d, must be a rank of this group of %d", root,
+                         g->board.size);
     if (g->board.rank == root && *state == NULL)
         return zro__fail(ZRO_ERR_STATE, "state_broadcast: root %d has no state: consolidate to it, or name a root that has one",
                          root);
@@ -378,9 +381,6 @@ zro_status zro_state_broadcast(zro_group *g, zro_state **state, int root)
 
     if (st != ZRO_OK)
         return st;
-    if (root < 0 || root >= g->board.size)
-        return zro__leave(g, zro__fail(ZRO_ERR_INVALID, "state_broadcast: root = %d, must be a rank of this group of %d", root,
-                                       g->board.size));
     st = check_arguments(g, state, root);
     if (g->board.rank == root)
         return zro__leave(g, give(g, st == ZRO_OK ? *state : NULL, root, st));

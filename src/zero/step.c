@@ -61,10 +61,41 @@ static zro_status look(zro_optim *opt)
     return ZRO_OK;
 }
 
+/* What all ranks must have in common in a step: the groups' values, and which of the parameters that have several owners have a
+ * gradient. */
+static void claim(const zro_optim *opt, char *text, size_t bytes)
+{
+    const size_t n_values = zro_optim_values(opt);
+    uint64_t hash = ZRO__HASH_START;
+    char name[ZRO__NAME_BYTES];
+    double lr = 0;
+    size_t at;
+
+    for (size_t k = 0; k < zro_optim_groups(opt); k++)
+        hash = zro__hash(hash, opt->cycle.update.shard.groups[k]->values, n_values * sizeof(double));
+    if (n_values > 0)
+        lr = opt->cycle.update.shard.groups[0]->values[0];
+    at = (size_t)snprintf(text, bytes, "values of groups that begin with %.9g (%016llx)", lr, (unsigned long long)hash);
+    for (size_t i = 0; i < opt->n_cut && at < bytes; i++) {
+        const zro_param *p = opt->params[opt->cut[i]].param;
+
+        if (p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0)
+            at += (size_t)snprintf(text + at, bytes - at, ", a gradient of %.60s",
+                                   zro__param_name(opt->params[opt->cut[i]].name, opt->cut[i], name));
+        else
+            at += (size_t)snprintf(text + at, bytes - at, ", no gradient of %.60s",
+                                   zro__param_name(opt->params[opt->cut[i]].name, opt->cut[i], name));
+    }
+}
+
 /* `st`: what the program itself has found, which all ranks hear of. */
 static zro_status step_local(zro_optim *opt, zro_status st, void *user)
 {
-    st = zro__cycle_step(&opt->cycle, st == ZRO_OK ? look(opt) : st, user);
+    char text[2000] = "";
+
+    if (zro__optim_ranks(opt) > 1)
+        claim(opt, text, sizeof text);
+    st = zro__cycle_step(&opt->cycle, text, st == ZRO_OK ? look(opt) : st, user);
     if (st == ZRO_OK)
         say_stepped(opt);
     return st;
@@ -97,6 +128,14 @@ zro_status zro_optim_step(zro_optim *opt, void *user)
     return st == ZRO_OK ? step(opt, st, user) : st;
 }
 
+static zro_status closure_failed(zro_status st)
+{
+    char why[800];
+
+    snprintf(why, sizeof why, "%s", zro_last_error());
+    return zro__fail(st, "the closure failed: %s", why);
+}
+
 zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_user, void *user, double *loss)
 {
     double value = NAN;
@@ -104,7 +143,14 @@ zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_us
 
     if (st != ZRO_OK)
         return st;
-    st = fn != NULL ? fn(fn_user, &value) : zro__fail(ZRO_ERR_INVALID, "optim_step_closure: the closure is NULL");
+    if (fn == NULL) {
+        st = zro__fail(ZRO_ERR_INVALID, "optim_step_closure: the closure is NULL");
+    } else {
+        (void)zro_error_set(ZRO_OK, "it did not say why"); /* not what happened to be the last text */
+        st = fn(fn_user, &value);
+        if (st != ZRO_OK)
+            st = closure_failed(st);
+    }
     st = step(opt, st, user);
     if (loss != NULL)
         *loss = value;
@@ -162,13 +208,14 @@ static void refresh_master(zro_optim *opt, size_t param)
 }
 
 /* Like a broadcast, but what exists once is not written by everybody. */
-static zro_status send(zro_group *g, const zro__entry *e, int root)
+static zro_status send(zro_group *g, const zro__entry *e, size_t index, int root)
 {
     const size_t bytes = e->count * zro_dtype_bytes(e->dtype);
     const zro__part part = { 0, 0, e->count, root, root };
     const zro__xfer x = { .call = ZRO__CALL_PUBLISH,
                           .root = root,
                           .count = e->count,
+                          .tag = index,
                           .parts = &part,
                           .n_parts = 1,
                           .in_type = e->dtype,
@@ -194,22 +241,22 @@ static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int r
         const zro__entry *e = &opt->params[i];
 
         if (g != NULL)
-            st = send(g, e, root);
+            st = send(g, e, i, root);
         if (st == ZRO_OK)
             refresh_master(opt, i);
     }
     return st;
 }
 
-static zro_status check_publish(const zro_optim *opt, size_t param, int root)
+static zro_status check_publish(const zro_optim *opt, size_t first, size_t end, int root)
 {
     char name[ZRO__NAME_BYTES];
 
-    if (param != ZRO_ALL_PARAMS && param >= opt->n_params)
-        return zro__fail(ZRO_ERR_INVALID, "param_publish: there is no parameter %zu, only %zu of them", param, opt->n_params);
+    if (end > opt->n_params || first >= end)
+        return zro__fail(ZRO_ERR_INVALID, "param_publish: there is no parameter %zu, only %zu of them", first, opt->n_params);
     if (root < 0 || root >= zro__optim_ranks(opt))
         return zro__fail(ZRO_ERR_INVALID, "param_publish: root = %d, must be one of %d ranks", root, zro__optim_ranks(opt));
-    for (size_t i = 0; i < opt->n_params; i++)
+    for (size_t i = first; i < end; i++)
         if (opt->params[i].param->data == NULL && opt->params[i].count > 0)
             return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(opt->params[i].name, i, name));
     return ZRO_OK;
@@ -228,7 +275,7 @@ zro_status zro_param_publish(zro_optim *opt, size_t param, int root)
     end = param == ZRO_ALL_PARAMS ? opt->n_params : param + 1;
     mine = look(opt);
     if (mine == ZRO_OK)
-        mine = check_publish(opt, param, root);
+        mine = check_publish(opt, first, end, root);
     if (opt->cycle.group == NULL)
         return mine == ZRO_OK ? publish_params(opt, first, end, root, mine) : mine;
     st = zro__enter(opt->cycle.group);
