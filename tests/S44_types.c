@@ -1,5 +1,5 @@
-/* S44: element types side by side in one optimizer.  S45: one parameter with more than half of everything.  S46: fewer parameters
- * than ranks.  Each in every place and with every partition, equal to the optimizer alone. */
+/* S44: element types side by side in one optimizer.  S45: one parameter with more than half of everything.  S46: fewer
+ * parameters than ranks.  Each in every place and with every partition, equal to the optimizer alone. */
 #include <string.h>
 
 #include "twin.h"

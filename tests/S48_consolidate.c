@@ -1,5 +1,6 @@
-/* S48: the whole state on one rank or on all, nothing growing elsewhere.  S62: consolidated on a rank in the middle, loaded there
- * and elsewhere, also by optimizers that are sharded otherwise.  S84: how much memory that takes on those who only send. */
+/* S48: the whole state on one rank or on all, nothing growing elsewhere.  S62: consolidated on a rank in the middle, loaded
+ * there and elsewhere, also by optimizers that are sharded otherwise.  S84: how much memory that takes on those who only
+ * send. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,17 +283,17 @@ static void load_mismatch(zt_rank *t)
 
 /* ---- S84 ---- */
 
-/* The state is 8 MiB; who only sends takes next to nothing for it. */
+/* The state is 4 MiB; who only sends takes next to nothing for it. */
 static void memory_of_senders(zt_rank *t)
 {
-    const twin_spec large[] = { { 1000000, ZRO_F32, ZRO_F32, 0 }, { 48576, ZRO_F32, ZRO_F32, 0 } };
+    const twin_spec large[] = { { 500000, ZRO_F32, ZRO_F32, 0 }, { 24288, ZRO_F32, ZRO_F32, 0 } };
     twin_mode mode = { TWIN_OWN, ZRO_PARTITION_FLAT, ZRO_OFF };
     zro_stats before, after;
     zro_state *state;
     twin w;
 
     if (zt_opt.max_count < large[0].count)
-        zt_skip(t, "a state of 8 MiB is more than --max-count allows");
+        zt_skip(t, "a state of 4 MiB is more than --max-count allows");
     mode.partition = t->arg != 0 ? ZRO_PARTITION_GREEDY : ZRO_PARTITION_FLAT;
     twin_init(&w, t, mode, large, COUNT(large));
     twin_create(&w, zro_rule_adam(), NULL, NULL, 0);
@@ -302,7 +303,7 @@ static void memory_of_senders(zt_rank *t)
     after = twin_stats(w.optim);
     CHECK(after.heap_bytes == before.heap_bytes);
     CHECK(after.heap_peak_bytes <= before.heap_peak_bytes || after.heap_peak_bytes - before.heap_bytes < ROOM);
-    CHECK((state != NULL) == (t->rank == t->size - 1) && (state == NULL || zro_state_bytes(state) >= 2 * 4 * 1048576));
+    CHECK((state != NULL) == (t->rank == t->size - 1) && (state == NULL || zro_state_bytes(state) >= 2 * 4 * 524288));
     zro_state_destroy(state);
     twin_free(&w);
 }

@@ -1,5 +1,5 @@
-/* S52: a program keeps its one buffer and its pointers into it.  S54: a program that moves its arrays before every step.  S55: a
- * program that updates what it owns by itself. */
+/* S52: a program keeps its one buffer and its pointers into it.  S54: a program that moves its arrays before every step.
+ * S55: a program that updates what it owns by itself. */
 #include <stdlib.h>
 #include <string.h>
 

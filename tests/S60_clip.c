@@ -1,5 +1,5 @@
-/* S60: clipping by the norm over all ranks' gradients.  S68: 16-bit parameters with masters.  S69: an overflow on one rank.  All
- * of it with ranks, equal to the same done alone. */
+/* S60: clipping by the norm over all ranks' gradients.  S68: 16-bit parameters with masters.  S69: an overflow on one rank.
+ * All of it with ranks, equal to the same done alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "settings.h"
 #include "zt/zt.h"
 
 void bed_init(bed *b, zro_dtype dtype, zro_dtype grad, const size_t *counts, size_t n)
@@ -152,29 +153,15 @@ int bed_equal(const bed *a, const bed *b)
     }
 }
 
-/* Reads "rule name=value ...". */
 zro_optim *bed_optim(bed *b, const char *text, const zro_optim_config *config)
 {
     zro_param_group group = { .params = b->params, .n = b->n };
-    zro_value values[16];
-    char copy[256], *word, *rest = copy;
-    const zro_rule *rule;
     zro_optim *opt;
+    setting s;
 
-    CHECK(strlen(text) < sizeof copy);
-    strcpy(copy, text);
-    word = strtok_r(copy, " ", &rest);
-    rule = zro_rule_find(word);
-    CHECK(rule != NULL);
-    while ((word = strtok_r(NULL, " ", &rest)) != NULL) {
-        char *equals = strchr(word, '=');
-
-        CHECK(equals != NULL && group.n_values < 16);
-        *equals = '\0';
-        values[group.n_values].name = word;
-        values[group.n_values++].value = strtod(equals + 1, NULL);
-    }
-    group.values = values;
-    CHECK_OK(zro_optim_create(NULL, &group, 1, rule, NULL, config, &opt));
+    setting_read(&s, text);
+    group.values = s.values;
+    group.n_values = s.n_values;
+    CHECK_OK(zro_optim_create(NULL, &group, 1, s.rule, NULL, config, &opt));
     return opt;
 }

@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pairs.h"
 #include "zt/job.h"
 #include "zt/zt.h"
 
 enum factor { CALL, DTYPE, OP, SIZE, SUBMITTED, IN_PLACE, MEMORY, CELLS, MACHINE, THREADS, FAST, FACTORS };
-enum { MOST_LEVELS = ZT_CALLS, MOST_CASES = 1024, RANDOM_CASES = 200, LARGE_CASES = 24, LARGE_LEVEL = 5 };
+enum { MOST_CASES = 1024, RANDOM_CASES = 200, LARGE_CASES = 24, LARGE_LEVEL = 5 };
 enum memory { OWN, EACH, MIXED, ONCE };
 
 static const int levels[FACTORS] = { ZT_CALLS, ZT_DTYPES, ZT_OPS, LARGE_LEVEL, 2, 2, 4, 2, 3, 2, 2 };
@@ -23,7 +24,7 @@ static const size_t sizes[] = { 0, 1, 3, 1000, 65537, 8u << 20 };
 static const int world_sizes[] = { 1, 2, 3, 4, 7 };
 
 typedef struct combination {
-    unsigned char level[FACTORS];
+    pairs_point level;
     size_t size; /* elements, before --max-count */
 } combination;
 
@@ -33,82 +34,29 @@ typedef struct sample {
     uint64_t state;
 } sample;
 
-static int is_allowed(const combination *c)
+static int is_allowed(const unsigned char *level)
 {
-    zt_call call = (zt_call)c->level[CALL];
+    zt_call call = (zt_call)level[CALL];
 
-    if (c->level[DTYPE] >= ZRO_I8 && c->level[OP] == ZRO_AVG)
+    if (level[DTYPE] >= ZRO_I8 && level[OP] == ZRO_AVG)
         return 0;
     /* What exists once can be read by a call, but not be every rank's output. */
-    return c->level[MEMORY] != ONCE || (zt_call_is_apart(call) && !c->level[IN_PLACE]);
+    return level[MEMORY] != ONCE || (zt_call_is_apart(call) && !level[IN_PLACE]);
 }
 
-static combination draw(uint64_t *state)
-{
-    combination c = { 0 };
-
-    for (int f = 0; f < FACTORS; f++)
-        c.level[f] = (unsigned char)zt_below(state, (uint64_t)levels[f]);
-    return c;
-}
-
-typedef struct pairs {
-    unsigned char met[FACTORS][FACTORS][MOST_LEVELS][MOST_LEVELS];
-} pairs;
-
-/* Pairs that c would add to those met; adds them if asked to. */
-static int new_pairs(pairs *p, const combination *c, int add)
-{
-    int n = 0;
-
-    for (int f = 0; f < FACTORS; f++)
-        for (int g = f + 1; g < FACTORS; g++) {
-            unsigned char *met = &p->met[f][g][c->level[f]][c->level[g]];
-
-            n += !*met;
-            *met |= (unsigned char)add;
-        }
-    return n;
-}
-
-/* The best of some combinations that have levels a and b of f and g; none if that pair is not allowed. */
-static void cover(pairs *p, sample *s, int f, int g, int a, int b)
-{
-    combination best = { 0 };
-    int most = 0;
-
-    for (int tries = 0; tries < 400 && (tries < 40 || most == 0); tries++) {
-        combination c = draw(&s->state);
-        int n;
-
-        c.level[f] = (unsigned char)a;
-        c.level[g] = (unsigned char)b;
-        n = is_allowed(&c) ? new_pairs(p, &c, 0) : 0;
-        if (n > most) {
-            most = n;
-            best = c;
-        }
-    }
-    if (most == 0)
-        return;
-    new_pairs(p, &best, 1);
-    best.size = sizes[best.level[SIZE]];
-    CHECK(s->count < MOST_CASES);
-    s->of[s->count++] = best;
-}
+static const pairs_space space = { FACTORS, levels, is_allowed };
 
 static void add_pairwise(sample *s)
 {
-    pairs *p = calloc(1, sizeof *p);
+    pairs_point points[MOST_CASES];
+    int n = pairs_sample(&space, &s->state, points, MOST_CASES - s->count);
 
-    CHECK(p != NULL);
-    for (int f = 0; f < FACTORS; f++)
-        for (int g = f + 1; g < FACTORS; g++)
-            for (int a = 0; a < levels[f]; a++)
-                for (int b = 0; b < levels[g]; b++)
-                    if (!p->met[f][g][a][b])
-                        cover(p, s, f, g, a, b);
-    free(p);
+    for (int i = 0; i < n; i++) {
+        combination *c = &s->of[s->count++];
+
+        memcpy(c->level, points[i], sizeof c->level);
+        c->size = sizes[c->level[SIZE]];
+    }
 }
 
 /* Every call twice, with each level of each other factor; each case belongs to one world and backend. */
@@ -120,12 +68,12 @@ static void add_large(sample *s, int world, int threads)
         combination c;
 
         do {
-            c = draw(&state);
+            pairs_draw(&space, &state, c.level);
             c.level[CALL] = (unsigned char)(k % levels[CALL]);
             c.level[DTYPE] = (unsigned char)(k % levels[DTYPE]);
             c.level[MACHINE] = (unsigned char)(k % levels[MACHINE]);
             c.level[MEMORY] = (unsigned char)(k / 3 % levels[MEMORY]);
-        } while (!is_allowed(&c));
+        } while (!is_allowed(c.level));
         c.size = sizes[LARGE_LEVEL];
         if (world_sizes[k % 5] == world && k / 5 % 2 == threads && c.level[CALL] != ZT_BARRIER)
             s->of[s->count++] = c;
@@ -135,15 +83,17 @@ static void add_large(sample *s, int world, int threads)
 static void add_random(sample *s, int count)
 {
     while (count > 0) {
-        combination c = draw(&s->state);
-        uint64_t r = zt_below(&s->state, 100);
+        combination c;
+        uint64_t r;
 
+        pairs_draw(&space, &s->state, c.level);
+        r = zt_below(&s->state, 100);
         c.size = zt_below(&s->state, UINT64_C(1) << zt_below(&s->state, 18));
         if (r < 40)
             c.size = sizes[c.level[SIZE]];
         if (r == 99)
             c.size = sizes[LARGE_LEVEL];
-        if (!is_allowed(&c))
+        if (!is_allowed(c.level))
             continue;
         s->of[s->count++] = c;
         count--;

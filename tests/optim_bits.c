@@ -7,39 +7,11 @@
 
 #include "base/kernels.h"
 #include "bed.h"
+#include "settings.h"
 #include "zt/list.h"
 #include "zt/zt.h"
 
-static const char *const rules[] = {
-    "sgd lr=0.1",
-    "sgd lr=0.1 momentum=0.9 weight_decay=0.01",
-    "sgd lr=0.1 momentum=0.9 dampening=0.3 maximize=1",
-    "sgd lr=0.1 momentum=0.9 nesterov=1",
-    "adam",
-    "adam beta1=0.3 weight_decay=0.1",
-    "adam amsgrad=1 maximize=1 weight_decay=0.1 decoupled_weight_decay=1",
-    "adamw",
-    "adamw amsgrad=1",
-    "adagrad lr_decay=0.1 initial_accumulator_value=0.1",
-    "adagrad weight_decay=0.1",
-    "adadelta",
-    "adadelta weight_decay=0.1",
-    "adamax",
-    "adamax weight_decay=0.1 maximize=1",
-    "rmsprop",
-    "rmsprop momentum=0.9 weight_decay=0.1",
-    "rmsprop centered=1",
-    "rmsprop centered=1 momentum=0.5",
-    "rprop",
-    "asgd",
-    "asgd t0=0 weight_decay=0.1",
-    "nadam",
-    "nadam weight_decay=0.1 decoupled_weight_decay=1",
-    "radam",
-    "radam beta2=0.5 weight_decay=0.1",
-};
-
-enum { N_RULES = sizeof rules / sizeof *rules, STEPS = 4 };
+enum { STEPS = 4 };
 
 /* Element types of parameter and gradient, and whether masters are kept. */
 static const struct {
@@ -100,7 +72,7 @@ static void bits(zt_rank *t)
     static const zro_kernels kernels[] = { ZRO_KERNELS_BASE, ZRO_KERNELS_AVX2, ZRO_KERNELS_AVX512 };
     size_t type = (size_t)t->arg, lengths[BED_MAX], compared = 0;
 
-    for (size_t r = 0; r < N_RULES; r++) {
+    for (size_t r = 0; r < SETTINGS; r++) {
         size_t count = 1500 + zt_below(&t->random, 3000);
         zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
         zro_optim *reference, *other;
@@ -112,7 +84,7 @@ static void bits(zt_rank *t)
         bed_init(&whole, types[type].dtype, types[type].grad, &count, 1);
         bed_fill(&whole, &t->random);
         bed_split(&start, &whole, &count, 1);
-        reference = bed_optim(&whole, rules[r], &config);
+        reference = bed_optim(&whole, settings[r], &config);
         train(&whole, reference, t->seed + r, 1);
         for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
             if (zro__kernels_get(kernels[k]) == NULL)
@@ -127,10 +99,10 @@ static void bits(zt_rank *t)
                     lengths[0] = count;
                 config.settings.threads = threads;
                 bed_split(&pieces, &start, lengths, n);
-                other = bed_optim(&pieces, rules[r], &config);
+                other = bed_optim(&pieces, settings[r], &config);
                 train(&pieces, other, t->seed + r, 1);
                 if (!bed_equal(&whole, &pieces) || !same_slots(reference, other))
-                    zt_fail(__FILE__, __LINE__, "%s on %s, %u threads, %zu pieces of %zu", rules[r],
+                    zt_fail(__FILE__, __LINE__, "%s on %s, %u threads, %zu pieces of %zu", settings[r],
                             zro__kernels_get(kernels[k])->name, threads, n, count);
                 zro_optim_destroy(other);
                 bed_free(&pieces);
@@ -150,7 +122,7 @@ static void hashes(zt_rank *t)
     uint64_t all = 0, hash;
 
     for (size_t type = 0; type < N_TYPES; type++) {
-        for (size_t r = 0; r < N_RULES; r++) {
+        for (size_t r = 0; r < SETTINGS; r++) {
             const size_t count = 3000;
             zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
             zro_optim *opt;
@@ -161,7 +133,7 @@ static void hashes(zt_rank *t)
             config.clip_norm = 10;
             bed_init(&b, types[type].dtype, types[type].grad, &count, 1);
             bed_fill(&b, &t->random);
-            opt = bed_optim(&b, rules[r], &config);
+            opt = bed_optim(&b, settings[r], &config);
             train(&b, opt, t->seed + r, r % 2 == 1);
             CHECK_OK(zro_params_hash(b.params, 1, &hash));
             all = zt_mix(all, hash);
@@ -190,7 +162,7 @@ static void mode_is_kept(zt_rank *t)
     const unsigned odd = 0x1f80 | 0x8040 | 0x6000; /* FTZ, DAZ, towards zero */
     const size_t count = 3000;
 
-    for (size_t r = 0; r < N_RULES; r++) {
+    for (size_t r = 0; r < SETTINGS; r++) {
         zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
         unsigned before = __builtin_ia32_stmxcsr();
         zro_dtype type = r % 2 == 0 ? ZRO_F64 : ZRO_F32; /* f32 would hide the last bits of the clip factor */
@@ -202,9 +174,9 @@ static void mode_is_kept(zt_rank *t)
         bed_init(&a, type, type, &count, 1);
         bed_fill(&a, &t->random);
         bed_split(&b, &a, &count, 1);
-        x = bed_optim(&a, rules[r], &config);
+        x = bed_optim(&a, settings[r], &config);
         train(&a, x, t->seed, 0);
-        y = optim_in_mode(&b, rules[r], &config, odd);
+        y = optim_in_mode(&b, settings[r], &config, odd);
         for (int s = 0; s < STEPS; s++) {
             uint64_t random = zt_mix(t->seed, (uint64_t)s);
             zro_status st;
@@ -314,7 +286,7 @@ static void absent_is_not_zero(zt_rank *t)
 {
     const size_t counts[] = { 100, 100 };
 
-    for (size_t r = 0; r < N_RULES; r++) {
+    for (size_t r = 0; r < SETTINGS; r++) {
         zro_optim *opt;
         zro_slot slot;
         char before[100 * sizeof(float)], slots[ZRO_MAX_SLOTS][100 * sizeof(float)];
@@ -322,7 +294,7 @@ static void absent_is_not_zero(zt_rank *t)
 
         bed_init(&b, ZRO_F32, ZRO_F32, counts, 2);
         bed_fill(&b, &t->random);
-        opt = bed_optim(&b, rules[r], NULL);
+        opt = bed_optim(&b, settings[r], NULL);
         train(&b, opt, t->seed, 0);
         memcpy(before, b.params[1].data, sizeof before);
         for (size_t s = 0; s + 1 < zro_optim_slots(opt); s++) {

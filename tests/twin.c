@@ -17,7 +17,7 @@ twin_mode twin_mode_at(int i)
 
 int twin_next_mode(const zt_rank *t, int i)
 {
-    const int all = zt_opt.full || (t->size <= 3 && (t->backend & ZT_BOTH) != 0);
+    const int all = zt_opt.full || (t->size <= 2 && (t->backend & ZT_BOTH) != 0);
 
     for (i++; i < TWIN_MODES && !all; i++)
         if ((i / TWIN_PARTITIONS + i + t->size) % TWIN_PARTITIONS == 0)

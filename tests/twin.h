@@ -1,7 +1,7 @@
 /* Twins: the same parameters twice, one copy under a sharded optimizer and one under the same optimizer alone.
  *
- * Every rank has random gradients of its own; they are averaged by hand, and both copies get the average.  Then whatever is done
- * to both must leave equal bits.  A mode says where the sharded copy's arrays lie and who owns what. */
+ * Every rank has random gradients of its own; they are averaged by hand, and both copies get the average.  Then whatever is
+ * done to both must leave equal bits.  A mode says where the sharded copy's arrays lie and who owns what. */
 #ifndef TWIN_H
 #define TWIN_H
 
@@ -28,8 +28,8 @@ typedef struct twin_mode {
 enum { TWIN_PARTITIONS = 5, TWIN_MODES = TWIN_PLACES * TWIN_PARTITIONS };
 twin_mode twin_mode_at(int i);
 
-/* The next one to be tried after i (-1: the first; TWIN_MODES: no more): all of them where ranks are few and near or with --full;
- * otherwise each place and each partition once. */
+/* The next one to be tried after i (-1: the first; TWIN_MODES: no more): all of them where ranks are few and near or with
+ * --full; otherwise each place and each partition once. */
 int twin_next_mode(const zt_rank *t, int i);
 
 typedef struct twin_spec {
@@ -47,15 +47,16 @@ typedef struct twin {
     int32_t owners[TWIN_MAX]; /* of the partition GIVEN */
     zro_optim *optim, *reference;
     zro_memory *memory;
-    void *blocks[2 * TWIN_MAX], *copies; /* gradients of both; data of the one, data of the other */
+    void *blocks[2 * TWIN_MAX], *copies; /* data alone and gradients of both; the program's own data of the sharded copy */
 } twin;
 
-/* Parameters with equal random values on all ranks (where the sharded copy's can be written before it has an optimizer: only
- * rank 0 has them until then).  Collective. */
+/* Parameters with random values, the same on all ranks; of the sharded copy rank 0 alone has them until twin_create publishes
+ * them.  Collective. */
 void twin_init(twin *w, zt_rank *t, twin_mode mode, const twin_spec *specs, size_t n);
 void twin_free(twin *w); /* the optimizers first, if they are still there */
 
-/* Both optimizers, over the first n_used parameters (0: all); plan, places and settings of `config` (or NULL) are the mode's. */
+/* Both optimizers, over the first n_used parameters (0: all); plan, places and settings of `config` (or NULL) are the
+ * mode's. */
 void twin_create(twin *w, const zro_rule *rule, const void *rule_config, const zro_optim_config *config, size_t n_used);
 
 /* The sharded one's configuration; `plan` is its memory.  A group of parameters [first, first + n). */

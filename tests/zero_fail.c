@@ -1,9 +1,9 @@
 /* A sharded optimizer when something goes wrong.
  *
- * A rank dies at each ZRO__POINT that it passes in a step: the survivors are told LOST; if parameters may be torn between two steps,
- * everything that would go on with them says so from then on, and otherwise they are all as before or all as after the step.  An
- * allocation fails on one rank: an error on all, nothing left and nothing changed.  Arrays that are not where they should be; forked
- * children; handles that end in any order; parameters frozen in between. */
+ * A rank dies at each ZRO__POINT that it passes in a step: the survivors are told LOST; if parameters may be torn between
+ * two steps, everything that would go on with them says so from then on, and otherwise they are all as before or all as
+ * after the step.  An allocation fails on one rank: an error on all, nothing left and nothing changed.  Arrays that are not
+ * where they should be; forked children; handles that end in any order; parameters frozen in between. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ static const twin_spec specs[] = {
     { 1024, ZRO_F32, ZRO_F32, 0 }, { 70, ZRO_F32, ZRO_F32, 0 },   { 1, ZRO_F64, ZRO_F64, 0 },
 };
 
-enum { N = sizeof specs / sizeof *specs, FIRST = 4 };
+enum { N = sizeof specs / sizeof *specs, FIRST = 4, ROOM = 4096 };
 
 static uint64_t hash_of(const twin *w)
 {
@@ -118,8 +118,8 @@ static void survivor(zt_rank *t, const run *r, twin *w)
     }
     if (st != ZRO_OK)
         CHECK_STATUS(st, ZRO_ERR_LOST);
-    else /* it could end without the victim: nothing else can */
-        CHECK_STATUS(zro_barrier(t->group), ZRO_ERR_LOST);
+    else /* it could end without the victim; the next cannot, and the other survivor may have found out before */
+        CHECK(zro_optim_step(w->optim, NULL) != ZRO_OK);
     atomic_store(&mine[3], (unsigned)check_refused(w));
     atomic_store(&mine[2], hash_of(w));
 }
@@ -153,7 +153,8 @@ static int is_torn_at(const char *point, int *known)
     return strcmp(point, "cycle.measured") != 0;
 }
 
-static void check_survivors(zt_rank *t, const run *r, int *n_torn)
+/* Who shares no memory knows only what it has itself: one survivor may have everything while another has not. */
+static void check_survivors(zt_rank *t, const run *r, int backend, int *n_torn)
 {
     int known, torn = is_torn_at(r->point, &known);
     unsigned long long now[RANKS], told[RANKS];
@@ -164,15 +165,17 @@ static void check_survivors(zt_rank *t, const run *r, int *n_torn)
         now[i] = atomic_load(&a[2]);
         told[i] = atomic_load(&a[3]);
         CHECK(told[i] == TORN || told[i] == WHOLE);
-        if (known)
+        if (known && (backend == ZT_LOCAL || !torn))
             CHECK((told[i] == TORN) == torn);
         if (told[i] == WHOLE)
             CHECK(now[i] == atomic_load(&a[0]) || now[i] == atomic_load(&a[1]));
     }
-    CHECK(told[0] == told[2]);
-    if (told[0] == WHOLE)
+    if (known && torn)
+        CHECK(told[0] == TORN || told[2] == TORN);
+    CHECK(told[0] == told[2] || backend == ZT_FOREIGN);
+    if (told[0] == WHOLE && told[2] == WHOLE)
         CHECK(now[0] == now[2]);
-    *n_torn += told[0] == TORN;
+    *n_torn += told[0] == TORN || told[2] == TORN;
 }
 
 static void kill_in_step(zt_rank *t)
@@ -198,7 +201,7 @@ static void kill_in_step(zt_rank *t)
         for (r.nth = 1; r.nth <= passings; r.nth += passings < 3 ? 1 : passings / 2, runs++) {
             printf("killed at %s, passing %ld of %ld\n", name, r.nth, passings);
             zt_ranks(t, backend, &config, RANKS, one_run, &r);
-            check_survivors(t, &r, &torn);
+            check_survivors(t, &r, backend, &torn);
         }
         points++;
     }
@@ -314,7 +317,8 @@ static int fail_once(twin *w, trial *x, long nth, zro_state *state)
         check_told(t, x->odd, st);
         x->refused++;
         CHECK_OK(zro_group_stats(t->group, &after));
-        CHECK(after.heap_bytes == before.heap_bytes && after.shared_bytes == before.shared_bytes);
+        /* Adding may keep room for the next time. */
+        CHECK(after.heap_bytes <= before.heap_bytes + (x->what == ADD ? ROOM : 0) && after.shared_bytes == before.shared_bytes);
         CHECK(w->sharded[0].data == data && w->sharded[N - 1].data == last);
         CHECK(w->optim == NULL || (zro_optim_params(w->optim) == w->n_used && zro_optim_groups(w->optim) == 1));
     }
@@ -347,6 +351,7 @@ static void failing(zt_rank *t)
 {
     static const char *const points[] = { "memory.alloc", "memory.region", "memory.populate" };
     trial x = { .what = (making)(t->arg % 10) };
+    zro_stats before = ZRO_STATS_INIT, after = ZRO_STATS_INIT;
     zro_state *state;
     int failures = 0;
     twin w;
@@ -357,6 +362,7 @@ static void failing(zt_rank *t)
     for (x.odd = 0; x.odd < 2; x.odd++)
         for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
             x.point = points[p];
+            CHECK_OK(zro_group_stats(t->group, &before));
             set_up(&w, t, x.what, (twin_place)(t->arg / 10), &state);
             for (long n = 1;; n++) {
                 CHECK(n < 500);
@@ -370,6 +376,8 @@ static void failing(zt_rank *t)
             }
             zro_state_destroy(state);
             twin_free(&w);
+            CHECK_OK(zro_group_stats(t->group, &after));
+            CHECK(after.heap_bytes == before.heap_bytes && after.shared_bytes == before.shared_bytes);
         }
     CHECK(x.refused > 0);
     if (t->rank == 0)
@@ -547,6 +555,7 @@ static void any_order(zt_rank *t)
     CHECK_OK(zro_barrier(t->group));
     if (!t->threads)
         CHECK_HELD(before);
+    zt_meet(t);
 }
 
 /* ---- freezing ---- */

@@ -37,7 +37,9 @@ const zt_case *const zt_tables[] = { cases_calls,
                                      cases_S61,
                                      cases_S87,
                                      cases_zero_memory,
+                                     cases_zero_agree,
                                      cases_zero_fail,
+                                     cases_zero_bits,
                                      NULL };
 
 const zt_command zt_commands[] = { { "stranger", command_stranger }, { NULL, NULL } };

@@ -1,0 +1,21 @@
+/* Settings of the rules as text, "rule name=value name=value ...": at least one for each way that a rule can take. */
+#ifndef SETTINGS_H
+#define SETTINGS_H
+
+#include "zro.h"
+
+enum { SETTINGS = 26, SETTING_VALUES = 16 };
+extern const char *const settings[SETTINGS];
+
+typedef struct setting {
+    const char *from; /* the text that was read */
+    const zro_rule *rule;
+    zro_value values[SETTING_VALUES]; /* their names are in copy */
+    size_t n_values;
+    char copy[256];
+} setting;
+
+/* A check fails if it is none. */
+void setting_read(setting *s, const char *text);
+
+#endif
