@@ -561,8 +561,10 @@ static zro_status cast_ballots(zro__board *board, zro__call call, uint64_t tag, 
 {
     zro__header header = { .call = (uint16_t)call, .root = -1, .tag = tag };
     ballot *b = zro__payload(board);
-    zro_status st;
+    zro_status st = zro__verdict_get(board->control);
 
+    if (st != ZRO_OK) /* others may still read what this rank wrote there two operations ago */
+        return st;
     b->number = number;
     b->code = (int32_t)mine;
     snprintf(b->text, sizeof b->text, "%s", mine == ZRO_OK ? "" : zro_last_error());

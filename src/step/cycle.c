@@ -113,18 +113,10 @@ static int looks_first(const zro__cycle *c)
 }
 
 /* *goes_on = 0: the step is skipped.  The norm is that of unscaled gradients. */
-static zro_status decide(zro__cycle *c, const char *claim, zro_status st, zro__factors *f, double *norm, int *goes_on)
+static zro_status decide(zro__cycle *c, zro__factors *f, double *norm, int *goes_on)
 {
-    f->unscale = zro__scaler_inverse(&c->scaler);
-    f->clip = 1;
-    f->value = c->clip_value;
-    *norm = NAN;
-    *goes_on = 1;
-    if (!looks_first(c))
-        return st;
-    st = agree_to_step(c, claim, st);
-    if (st == ZRO_OK)
-        st = measure(c, c->clip_norm != 0 ? c->clip_type : 0, c->skips == ZRO_ON, goes_on, norm);
+    zro_status st = measure(c, c->clip_norm != 0 ? c->clip_type : 0, c->skips == ZRO_ON, goes_on, norm);
+
     *norm *= f->unscale;
     if (c->clip_norm != 0 && !isinf(c->clip_norm)) /* infinite: only measured */
         f->clip = zro__clip_factor(c->clip_norm, *norm);
@@ -152,11 +144,18 @@ static void begin(zro__cycle *c)
 
 static __attribute__((noinline)) zro_status step(zro__cycle *c, const char *claim, zro_status st, void *user)
 {
-    zro__factors factors;
-    double norm;
-    int goes_on;
+    zro__factors factors = { zro__scaler_inverse(&c->scaler), 1, c->clip_value };
+    double norm = NAN;
+    int goes_on = 1;
 
-    st = decide(c, claim, look(c, st), &factors, &norm, &goes_on);
+    st = look(c, st);
+    if (looks_first(c)) {
+        st = agree_to_step(c, claim, st);
+        if (st == ZRO_OK)
+            st = decide(c, &factors, &norm, &goes_on);
+        if (st != ZRO_OK)
+            return st;
+    }
     if (goes_on) {
         if (st == ZRO_OK)
             st = zro__update_begin(&c->update, user);
@@ -224,9 +223,12 @@ static zro_status deliver(zro__cycle *c)
 zro_status zro__cycle_deliver(zro__cycle *c)
 {
     zro__fpmode mode;
-    zro_status st = enter(c, &mode);
+    zro_status st = c->group != NULL ? zro__enter(c->group) : ZRO_OK;
 
-    return st != ZRO_OK ? st : leave(c, &mode, deliver(c));
+    if (st != ZRO_OK) /* in the middle of a step: it keeps the code of what happened */
+        return explain(c, st);
+    zro__fpmode_enter(&mode);
+    return leave(c, &mode, deliver(c));
 }
 
 zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
