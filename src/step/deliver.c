@@ -57,9 +57,12 @@ static int by_place(const void *a, const void *b)
 static void merge(zro__lot *lot)
 {
     const size_t size = zro_dtype_bytes(lot->type);
-    size_t n = 0;
+    size_t n = 0, sorted = 1; /* they often are */
 
-    qsort(lot->parts, lot->n_parts, sizeof *lot->parts, by_place);
+    while (sorted < lot->n_parts && lot->parts[sorted - 1].in_at < lot->parts[sorted].in_at)
+        sorted++;
+    if (sorted < lot->n_parts)
+        qsort(lot->parts, lot->n_parts, sizeof *lot->parts, by_place);
     for (size_t i = 0; i < lot->n_parts; i++) {
         const zro__part *next = &lot->parts[i];
         zro__part *last = n > 0 ? &lot->parts[n - 1] : NULL;

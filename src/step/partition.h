@@ -11,13 +11,12 @@
 
 /* What a plan knows of a parameter. */
 typedef struct zro__plan_param {
-    const char *name; /* that of one without a name is its index; stays until the plan is destroyed or the group undone */
+    const char *name; /* or NULL; stays until the plan is destroyed or the group undone */
     size_t count;     /* elements */
     size_t group, bucket;
     size_t first_range; /* in the list of all ranges */
     zro_dtype dtype;
     int32_t device;
-    int has_name;
 } zro__plan_param;
 
 typedef struct zro__sized {

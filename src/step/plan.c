@@ -117,7 +117,6 @@ static zro_status check_owners(const zro_plan *plan, const zro_param_group *grou
 static zro_status check_group(const zro_plan *plan, const zro_param_group *group, size_t number, size_t *index, size_t *total,
                               size_t *bytes)
 {
-    char buffer[ZRO__NAME_BYTES];
     zro_status st = ZRO_OK;
 
     if (group->params == NULL)
@@ -126,7 +125,7 @@ static zro_status check_group(const zro_plan *plan, const zro_param_group *group
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu has no parameters", number);
     for (size_t i = 0; st == ZRO_OK && i < group->n; i++) {
         st = check_param(param_of(group, i), *index + i, total);
-        *bytes += strlen(zro__param_name(param_of(group, i)->name, *index + i, buffer)) + 1;
+        *bytes += param_of(group, i)->name != NULL ? strlen(param_of(group, i)->name) + 1 : 0;
     }
     if (st == ZRO_OK)
         st = check_owners(plan, group, number, *index);
@@ -144,11 +143,9 @@ static void take_params(zro__division *d, const zro_param_group *groups, size_t 
     for (size_t g = 0; g < n_groups; g++)
         for (size_t i = 0; i < groups[g].n; i++, to++) {
             const zro_param *p = param_of(&groups[g], i);
-            char buffer[ZRO__NAME_BYTES];
 
-            to->has_name = p->name != NULL;
-            to->name = text;
-            text = stpcpy(text, zro__param_name(p->name, d->first_param + (size_t)(to - d->params), buffer)) + 1;
+            to->name = p->name != NULL ? text : NULL;
+            text = p->name != NULL ? stpcpy(text, p->name) + 1 : text;
             to->count = zro_param_count(p);
             to->group = first_group + g;
             to->bucket = SIZE_MAX;
@@ -157,21 +154,28 @@ static void take_params(zro__division *d, const zro_param_group *groups, size_t 
         }
 }
 
+static const char *name_of(const zro__division *d, const zro__plan_param *p, char *buffer)
+{
+    return zro__param_name(p->name, d->first_param + (size_t)(p - d->params), buffer);
+}
+
 /* Puts a parameter into the bucket, as its next member. */
 static zro_status take_member(zro__division *d, size_t bucket, size_t param)
 {
+    char name[ZRO__NAME_BYTES], other[ZRO__NAME_BYTES];
     const size_t at = d->firsts[bucket + 1];
     zro__plan_param *p = &d->params[param];
     const zro__plan_param *leader = at == d->firsts[bucket] ? p : &d->params[d->members[d->firsts[bucket]]];
 
     if (p->bucket != SIZE_MAX)
-        return zro__fail(ZRO_ERR_INVALID, "bucket %zu: parameter %s is in bucket %zu already", bucket, p->name, p->bucket);
+        return zro__fail(ZRO_ERR_INVALID, "bucket %zu: parameter %s is in bucket %zu already", bucket, name_of(d, p, name),
+                         p->bucket);
     if (p->dtype != leader->dtype || p->device != leader->device)
         return zro__fail(ZRO_ERR_INVALID,
                          "bucket %zu: parameter %s is %s on device %d, and parameter %s %s on device %d; a bucket has one type "
                          "and one device",
-                         bucket, leader->name, zro_dtype_name(leader->dtype), (int)leader->device, p->name,
-                         zro_dtype_name(p->dtype), (int)p->device);
+                         bucket, name_of(d, leader, other), zro_dtype_name(leader->dtype), (int)leader->device,
+                         name_of(d, p, name), zro_dtype_name(p->dtype), (int)p->device);
     p->bucket = bucket;
     d->members[at] = param;
     d->firsts[bucket + 1] = at + 1;
@@ -181,6 +185,7 @@ static zro_status take_member(zro__division *d, size_t bucket, size_t param)
 /* The buckets of the configuration. */
 static zro_status take_buckets(zro__division *d, const zro_plan_config *c)
 {
+    char name[ZRO__NAME_BYTES];
     size_t sum = 0;
 
     for (size_t b = 0; b < c->n_buckets; b++) {
@@ -208,7 +213,7 @@ static zro_status take_buckets(zro__division *d, const zro_plan_config *c)
     }
     for (size_t i = 0; i < d->n; i++)
         if (d->params[i].bucket == SIZE_MAX)
-            return zro__fail(ZRO_ERR_INVALID, "parameter %s is in no bucket", d->params[i].name);
+            return zro__fail(ZRO_ERR_INVALID, "parameter %s is in no bucket", name_of(d, &d->params[i], name));
     return ZRO_OK;
 }
 
@@ -337,7 +342,7 @@ static void fill_names(tables *t, size_t n)
 {
     memset(t->names, 0, t->n_names * sizeof *t->names);
     for (size_t i = 0; i < n; i++)
-        if (t->params[i].has_name) {
+        if (t->params[i].name != NULL) {
             size_t *place = find_name(t, t->params[i].name);
 
             *place = *place == 0 ? i + 1 : *place;
@@ -549,6 +554,7 @@ size_t zro_plan_elements(const zro_plan *plan, int rank)
 zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, int *owner)
 {
     zro_status st = check_plan(plan);
+    char name[ZRO__NAME_BYTES];
     const zro__plan_param *p;
     size_t low, high;
 
@@ -560,7 +566,8 @@ zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, in
         return zro__fail(ZRO_ERR_INVALID, "there is no parameter %zu, only %zu of them", param, plan->n_params);
     p = &plan->t.params[param];
     if (element >= p->count && element > 0)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s has no element %zu, only %zu of them", p->name, element, p->count);
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s has no element %zu, only %zu of them",
+                         zro__param_name(p->name, param, name), element, p->count);
     low = p[0].first_range;
     high = p[1].first_range;
     while (high - low > 1) {
@@ -598,6 +605,7 @@ zro_status zro_plan_ranges(const zro_plan *plan, int rank, const zro_range **ran
 zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
 {
     zro_status st = check_plan(plan);
+    char buffer[ZRO__NAME_BYTES];
     size_t found, number;
 
     if (st != ZRO_OK)
@@ -606,8 +614,8 @@ zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
         return zro__fail(ZRO_ERR_INVALID, "plan_find: %s is NULL", name == NULL ? "name" : "param");
     found = *find_name(&plan->t, name);
     number = strtoul(name, NULL, 10);
-    if (number < plan->n_params && !plan->t.params[number].has_name && strcmp(plan->t.params[number].name, name) == 0
-        && (found == 0 || number < found - 1))
+    if (number < plan->n_params && plan->t.params[number].name == NULL
+        && strcmp(zro__param_name(NULL, number, buffer), name) == 0 && (found == 0 || number < found - 1))
         found = number + 1;
     if (found == 0)
         return zro__fail(ZRO_ERR_INVALID, "there is no parameter named \"%s\"", name);
@@ -617,17 +625,20 @@ zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
 
 static zro_status check_same(const zro_plan *from, const zro_plan *to)
 {
+    char left[ZRO__NAME_BYTES], right[ZRO__NAME_BYTES];
+
     if (from->n_params != to->n_params)
         return zro__fail(ZRO_ERR_INVALID, "plan_intersect: one plan has %zu parameters, the other %zu", from->n_params,
                          to->n_params);
     for (size_t i = 0; i < from->n_params; i++) {
         const zro__plan_param *a = &from->t.params[i], *b = &to->t.params[i];
+        const char *first = zro__param_name(a->name, i, left), *second = zro__param_name(b->name, i, right);
 
-        if (strcmp(a->name, b->name) != 0 || a->count != b->count || a->dtype != b->dtype)
+        if (strcmp(first, second) != 0 || a->count != b->count || a->dtype != b->dtype)
             return zro__fail(
                 ZRO_ERR_INVALID,
-                "plan_intersect: parameter %zu is %s with %zu of %s in one plan, and %s with %zu of %s in the other", i,
-                a->name, a->count, zro_dtype_name(a->dtype), b->name, b->count, zro_dtype_name(b->dtype));
+                "plan_intersect: parameter %zu is %s with %zu of %s in one plan, and %s with %zu of %s in the other", i, first,
+                a->count, zro_dtype_name(a->dtype), second, b->count, zro_dtype_name(b->dtype));
     }
     return ZRO_OK;
 }
