@@ -1,7 +1,9 @@
 /* A training loop, and the lines that shard it: a small network learns y = sin(a) cos(b) on every rank's own samples, while the
  * state of AdamW exists once instead of once a rank.
  *
- *   zro run -n 2 -- 03_sharded          (or mpirun -n 2 03_sharded_openmpi; started by itself it is one rank, not sharded)
+ *   cc 03_sharded.c $(pkg-config --cflags --libs zro) -lm && zro run -n 2 -- ./a.out
+ *
+ * (or linked with zro-mpi-openmpi: mpirun -n 2 ./a.out; started by itself it is one rank).
  *
  * Without the lines marked "sharded" it is a program for one process: malloc for the arrays, NULL for the group. */
 #include <math.h>

@@ -8,8 +8,9 @@
  * never wait for another.
  *
  * Errors.  Every call that can fail returns a zro_status; zro_last_error() has the text.  A group is whole or broken: LOST,
- * TIMEOUT and MISMATCH of a collective call break it (and MEMORY, if a peer's array cannot be mapped), and from then on every
- * call on it returns that verdict; it can only be destroyed.  Other errors refuse the call and leave the group whole.
+ * TIMEOUT and MISMATCH of different collective calls break it (and MEMORY, if a peer's array cannot be mapped), and from then
+ * on every call on it returns that verdict; it can only be destroyed.  Other errors refuse the call and leave the group whole,
+ * and so does a MISMATCH that was found by comparing arguments beforehand, as creates and steps do.
  *
  * Other languages.  Every function is an exported symbol.  There are no function-like macros, inline functions, bit-fields,
  * unions, varargs or structs by value here.  Configurations begin with their size and are filled by an initializer that
@@ -743,8 +744,9 @@ ZRO_API const zro_plan *zro_optim_plan(const zro_optim *optim);
  * they are.  Collective.  Nothing has changed if it fails, unless a rank was lost or late in the middle: then parameters may be
  * torn between two steps, which step, publish and consolidate say from then on, and refuse.
  *
- * INVALID  a gradient is said to be present, or data to exist, where the pointer is NULL; the text names the parameter
- * STATE    what zro handed out was moved; parameters are torn */
+ * INVALID   a gradient is said to be present, or data to exist, where the pointer is NULL; the text names the parameter
+ * STATE     what zro handed out was moved; parameters are torn
+ * MISMATCH  the ranks' groups have different values; ranks that share a parameter disagree whether it has a gradient */
 ZRO_MUST zro_status zro_optim_step(zro_optim *optim, void *user);
 
 /* The same in two halves: update what this rank owns; bring it to all ranks.  publish without the other sends what the owners
@@ -851,7 +853,7 @@ ZRO_MUST zro_status zro_optim_consolidate(zro_optim *optim, int to, zro_state **
  * differentiable) or that its schedules keep there mean nothing here.  A parameter without slots has no state yet; without
  * "master" that is made from the parameter.  Collective: every rank passes the same state.
  *
- * INVALID   another number of groups or parameters, another shape, type, slot or value; the text names it
+ * INVALID   another number of groups or parameters, another name, shape, type, slot or value; the text names it
  * STATE     this rank has no state (NULL): broadcast it
  * MISMATCH  the ranks' states differ in what they describe */
 ZRO_MUST zro_status zro_optim_load(zro_optim *optim, const zro_state *state);

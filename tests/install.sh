@@ -25,7 +25,7 @@ for example in "$tree"/examples/*.c; do
     name=$(basename "$example" .c)
     cp "$example" .
     # shellcheck disable=SC2046  # flags
-    cc -std=c11 -Wall -Werror "$name.c" -o "$name" $(pkg-config --cflags --libs zro)
+    cc -std=c11 -Wall -Werror "$name.c" -o "$name" $(pkg-config --cflags --libs zro) -lm
     "$dir/usr/bin/zro" run -n 2 -- "./$name" >out
     [ "$(grep -c . out)" -ge 2 ]
 done

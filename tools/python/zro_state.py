@@ -176,7 +176,8 @@ def shape_from_state(index, slots, dtype):
     """A parameter's shape and type by its arrays, where nobody has given them."""
     arrays = [t for name, t in slots.items() if name not in SINGLE and name != "master"]
     if not arrays:
-        raise StateError(f"parameter {index} has no arrays in its state that would tell its shape: give the model's parameters")
+        raise StateError(f"parameter {index} has no arrays in its state that would tell its shape: "
+                         "give the model's parameters (--params)")
     return list(arrays[0].shape), dtype or dtype_name(arrays[0].dtype)
 
 
@@ -210,7 +211,7 @@ def from_torch(state_dict, params, path, rule=None, names=None):
 
     rule = rule or guess_rule(state_dict["param_groups"])
     if rule is None:
-        raise StateError("what rule this is the state of cannot be guessed: name it")
+        raise StateError("what rule this is the state of cannot be guessed: name it (--rule)")
     rule = rule.lower()
     groups, n = plain_groups(state_dict, rule)
     about_params, tensors, steps = [], {}, 0
@@ -276,6 +277,9 @@ def main():
         from_torch(state_dict, load_params(args.params), args.out, args.rule, names)
     except (StateError, OSError, ImportError) as error:
         print(f"zro_state.py: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:  # what torch and safetensors raise for files that are none of theirs
+        print(f"zro_state.py: {args.state} or {args.out}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 
