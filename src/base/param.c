@@ -23,6 +23,8 @@ size_t zro_param_count(const zro_param *param)
         return 0;
     if (param->n_dims > ZRO_MAX_DIMS)
         return SIZE_MAX;
+    if (param->n_dims == 1)
+        return param->shape[0];
     for (uint32_t i = 0; i < param->n_dims; i++)
         if (param->shape[i] == 0)
             return 0;

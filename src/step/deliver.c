@@ -86,19 +86,18 @@ static void count_owners(zro__lot *lot, int ranks)
     }
 }
 
-/* Where a lot's arrays lie now, relative to the lowest; 1 if that is as it was made. */
-static int find_items(zro__lot *lot)
+/* Makes the parts' addresses, which stand in in_at, relative to the lowest; 1 if they are as when the lot was made. */
+static int make_relative(zro__lot *lot)
 {
     const size_t size = zro_dtype_bytes(lot->type);
     uintptr_t low = UINTPTR_MAX, high = 0;
     int same = 1;
 
     for (size_t i = 0; i < lot->n_parts; i++) {
-        uintptr_t at = (uintptr_t)lot->items[i].param->data + lot->items[i].first * size;
+        uintptr_t at = lot->parts[i].in_at;
 
         low = at < low ? at : low;
         high = at + lot->parts[i].count * size > high ? at + lot->parts[i].count * size : high;
-        lot->parts[i].in_at = at;
     }
     lot->base = (char *)low;
     lot->bytes = high - low;
@@ -108,6 +107,16 @@ static int find_items(zro__lot *lot)
         same &= lot->parts[i].in_at == lot->items[i].at;
     }
     return same;
+}
+
+/* Where a lot's arrays lie now. */
+static int find_items(zro__lot *lot)
+{
+    const size_t size = zro_dtype_bytes(lot->type);
+
+    for (size_t i = 0; i < lot->n_parts; i++)
+        lot->parts[i].in_at = (uintptr_t)lot->items[i].param->data + lot->items[i].first * size;
+    return make_relative(lot);
 }
 
 /* Parts of the memory that zro handed out. */
@@ -139,9 +148,9 @@ static void fill(const zro__owned *ranges, size_t n, zro__lot *lots, const size_
         if (r->count == 0)
             continue;
         lot->count += r->count;
-        lot->parts[k] = (zro__part){ 0, 0, r->count, r->owner, r->owner };
+        lot->parts[k] = (zro__part){ (uintptr_t)data, 0, r->count, r->owner, r->owner };
         if (lot->place != NULL)
-            lot->parts[k].in_at = (size_t)(data - (const char *)zro_memory_data(lot->place->data));
+            lot->parts[k].in_at -= (uintptr_t)zro_memory_data(lot->place->data);
         else
             lot->items[k] = (zro__lot_item){ ranges[i].param, r->param, r->first, ranges[i].name, 0 };
         lot->n_parts++;
@@ -157,12 +166,8 @@ static uint64_t tag_of(const zro__lots *l)
         uint64_t head[] = { (uint64_t)lot->type, (uint64_t)(int64_t)lot->device, lot->place != NULL, lot->n_parts };
 
         tag = zro__hash(tag, head, sizeof head);
-        for (size_t i = 0; i < lot->n_parts; i++) {
-            uint64_t part[] = { lot->parts[i].count, (uint64_t)lot->parts[i].owner,
-                                lot->place != NULL ? lot->parts[i].in_at : 0 };
-
-            tag = zro__hash(tag, part, sizeof part);
-        }
+        for (size_t i = 0; lot->place != NULL && i < lot->n_parts; i++)
+            tag = zro__hash(tag, &lot->parts[i].in_at, sizeof lot->parts[i].in_at);
     }
     return tag;
 }
@@ -197,7 +202,7 @@ static zro_status build(zro_group *group, zro__account *account, const zro__owne
         if (lot->place != NULL)
             finish_placed(lot);
         else
-            (void)find_items(lot);
+            (void)make_relative(lot);
         for (size_t i = 0; lot->place == NULL && i < lot->n_parts; i++)
             lot->items[i].at = lot->parts[i].in_at;
         count_owners(lot, group->board.size);

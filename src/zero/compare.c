@@ -75,7 +75,8 @@ static void describe_item(const zro_optim *opt, size_t first, size_t i, char *te
         describe_param(opt, first + i - n, text, ITEM_BYTES);
 }
 
-/* The same things as the texts have, without the texts. */
+/* The same things as the texts have, without the texts.  Most plans follow from these; not those that the program has a hand
+ * in. */
 static uint64_t hash_of(const zro_optim *opt, size_t first)
 {
     const size_t n_values = opt->rule != NULL ? opt->rule->n_hypers : 0;
@@ -99,7 +100,8 @@ static uint64_t hash_of(const zro_optim *opt, size_t first)
         hash = zro__hash(hash, e->param->shape, e->param->n_dims * sizeof e->param->shape[0]);
         hash = zro__hash(hash, e->name != NULL ? e->name : "", e->name != NULL ? strlen(e->name) : 0);
     }
-    if (zro_plan_ranges(opt->plan, ZRO_ALL, &ranges, &n) != ZRO_OK)
+    if (zro__plan_partition(opt->plan) == ZRO_PARTITION_FLAT || zro__plan_partition(opt->plan) == ZRO_PARTITION_GREEDY
+        || zro_plan_ranges(opt->plan, ZRO_ALL, &ranges, &n) != ZRO_OK)
         n = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t item[] = { ranges[i].param, ranges[i].first, (uint64_t)ranges[i].owner };

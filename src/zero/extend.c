@@ -40,8 +40,9 @@ static zro_status check_type(const zro_rule *rule, const zro_param *p, size_t in
     return ZRO_OK;
 }
 
-/* The number-th group, whose parameters begin at index `first`. */
-static zro_status check_group(const zro_optim *opt, const zro_param_group *group, size_t number, size_t first)
+/* The number-th group, whose parameters begin at index `first`; *name_bytes becomes the length of their names. */
+static zro_status check_group(const zro_optim *opt, const zro_param_group *group, size_t number, size_t first,
+                              size_t *name_bytes)
 {
     zro_status st = ZRO_OK;
 
@@ -52,9 +53,12 @@ static zro_status check_group(const zro_optim *opt, const zro_param_group *group
     if (opt->rule == NULL && (group->config != NULL || group->n_values > 0))
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: without a rule there are no values", number);
     for (size_t i = 0; st == ZRO_OK && i < group->n; i++) {
-        st = zro__param_check(param_of(group, i), first + i);
+        const zro_param *p = param_of(group, i);
+
+        st = zro__param_check(p, first + i);
         if (st == ZRO_OK)
-            st = check_type(opt->rule, param_of(group, i), first + i);
+            st = check_type(opt->rule, p, first + i);
+        *name_bytes += p->name != NULL ? strlen(p->name) + 1 : 0;
     }
     return st;
 }
@@ -96,18 +100,15 @@ static zro_status reserve(zro_optim *opt, size_t n)
     return ZRO_OK;
 }
 
-/* Appends a group's parameters, with copies of their names. */
-static zro_status append(zro_optim *opt, const zro_param_group *group)
+/* Appends a group's parameters, with copies of their names, which have so many bytes. */
+static zro_status append(zro_optim *opt, const zro_param_group *group, size_t bytes)
 {
     zro__names *copies;
-    size_t bytes = 0;
     char *at;
     zro_status st = reserve(opt, opt->n_params + group->n);
 
     if (st != ZRO_OK)
         return st;
-    for (size_t i = 0; i < group->n; i++)
-        bytes += param_of(group, i)->name != NULL ? strlen(param_of(group, i)->name) + 1 : 0;
     copies = zro__alloc(opt->account, ZRO__KIND_HANDLE, sizeof *copies + bytes);
     if (copies == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: names of parameters");
@@ -336,9 +337,11 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
     zro_status st = ZRO_OK;
 
     for (size_t k = 0; st == ZRO_OK && k < n_groups; k++) {
-        st = check_group(opt, &groups[k], m->n_groups + k, opt->n_params);
+        size_t name_bytes = 0;
+
+        st = check_group(opt, &groups[k], m->n_groups + k, opt->n_params, &name_bytes);
         if (st == ZRO_OK)
-            st = append(opt, &groups[k]);
+            st = append(opt, &groups[k], name_bytes);
     }
     if (st == ZRO_OK)
         st = check_apart(opt, opt->n_params);
