@@ -672,7 +672,6 @@ static void S47_hash(zt_rank *t)
 #define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7))
 #define S47_WORLDS (ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
 #define NEAR (ZT_BOTH | ZT_MPI) /* what can pretend machines; with a foreign link each rank has its own anyway */
-#define SMALL_WORLDS (ZT_WORLD(2) | ZT_WORLD(3))
 
 const zt_case cases_zero_bits[] = {
     { "zero_bits", bits, WORLDS, ZT_BOTH, 0, 120, 0, KINDS },
@@ -686,23 +685,16 @@ const zt_case cases_zero_bits[] = {
     { "S47_hash_own", S47_hash, S47_WORLDS & ~ZT_WORLD(3), NEAR, ZT_FULL | ZT_OWN_MACHINES, 120, 0, 0 },
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* ten times slower: the sample is enough */
     { "zero_bits_f32", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, F32 },
-    { "zero_bits_f32", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, F32 },
     { "zero_bits_f64", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, F64 },
-    { "zero_bits_f64", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, F64 },
     { "zero_bits_bf16", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, BF16 },
-    { "zero_bits_bf16", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, BF16 },
     { "zero_bits_f16", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, F16 },
-    { "zero_bits_f16", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, F16 },
     { "zero_bits_bf16_f32", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, BF16_F32 },
-    { "zero_bits_bf16_f32", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, BF16_F32 },
     { "zero_bits_stochastic", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, STOCHASTIC },
-    { "zero_bits_stochastic", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, STOCHASTIC },
     { "zero_bits_mixed", bits, WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, MIXED },
-    { "zero_bits_mixed", bits, SMALL_WORLDS, ZT_THREADS, ZT_FULL, 300, 0, MIXED },
-    { "S47_all", S47_hash, S47_WORLDS, ZT_BOTH, ZT_FULL, 300, 0, 1 },
+    { "S47_all", S47_hash, S47_WORLDS, ZT_LOCAL, ZT_FULL, 300, 0, 1 },
     { "S47_all", S47_hash, ZT_WORLD(3), ZT_LINKS, ZT_FULL, 300, 0, 1 },
-    { "S47_all_two", S47_hash, ZT_WORLD(4), NEAR, ZT_FULL | ZT_TWO_MACHINES, 300, 0, 1 },
-    { "S47_all_own", S47_hash, ZT_WORLD(3), NEAR, ZT_FULL | ZT_OWN_MACHINES, 300, 0, 1 },
+    { "S47_all_two", S47_hash, ZT_WORLD(4), ZT_LOCAL | ZT_OPENMPI, ZT_FULL | ZT_TWO_MACHINES, 300, 0, 1 },
+    { "S47_all_own", S47_hash, ZT_WORLD(3), ZT_LOCAL | ZT_OPENMPI, ZT_FULL | ZT_OWN_MACHINES, 300, 0, 1 },
 #endif
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
