@@ -10,7 +10,7 @@ all: ## build library, command and examples
 	@scripts/setup build
 	@scripts/build build
 
-check: ## test, in about four minutes
+check: ## test, in about six minutes
 	@scripts/setup check
 	@scripts/check fast
 
