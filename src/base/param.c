@@ -55,10 +55,23 @@ const char *zro__param_name(const char *name, size_t index, char *buffer)
     return at;
 }
 
+zro_status zro__param_check_shape(const zro_param *p, size_t index)
+{
+    char name[ZRO__NAME_BYTES];
+
+    if (p->n_dims > ZRO_MAX_DIMS)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible",
+                         zro__param_name(p->name, index, name), (unsigned)p->n_dims, ZRO_MAX_DIMS);
+    if (zro_param_count(p) > SIZE_MAX / 16)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold",
+                         zro__param_name(p->name, index, name));
+    return ZRO_OK;
+}
+
 zro_status zro__param_check(const zro_param *p, size_t index)
 {
     char name[ZRO__NAME_BYTES];
-    size_t count = zro_param_count(p);
+    zro_status st;
 
     if (p->layout != ZRO_LAYOUT_DENSE)
         return zro__fail(ZRO_ERR_INVALID, "parameter %s: its layout is %s, must be dense",
@@ -66,15 +79,10 @@ zro_status zro__param_check(const zro_param *p, size_t index)
                          p->layout == ZRO_LAYOUT_SPARSE    ? "sparse"
                          : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
                                                            : "unknown");
-    if (p->n_dims > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible",
-                         zro__param_name(p->name, index, name), (unsigned)p->n_dims, ZRO_MAX_DIMS);
-    if (count > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold",
-                         zro__param_name(p->name, index, name));
-    if (p->data == NULL && count > 0)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(p->name, index, name));
-    return ZRO_OK;
+    st = zro__param_check_shape(p, index);
+    if (st == ZRO_OK && p->data == NULL && zro_param_count(p) > 0)
+        st = zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(p->name, index, name));
+    return st;
 }
 
 /* By data, and what has none or the same by its own address. */

@@ -9,8 +9,9 @@ enum { ZRO__NAME_BYTES = 24 };
 /* A parameter in texts: its name, or without one (NULL) its index, written into a buffer of ZRO__NAME_BYTES. */
 const char *zro__param_name(const char *name, size_t index, char *buffer);
 
-/* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it. */
+/* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it.  shape: the size alone. */
 zro_status zro__param_check(const zro_param *param, size_t index);
+zro_status zro__param_check_shape(const zro_param *param, size_t index);
 
 /* A parameter with its index, for sorting. */
 typedef struct zro__numbered {

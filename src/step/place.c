@@ -100,12 +100,9 @@ static zro_status check_param(const zro_param *p, size_t i, const zro_alloc_conf
     if (!zro__dtype_is_known(p->dtype) || !zro__dtype_is_known(grad_type(p)))
         return zro__fail(ZRO_ERR_INVALID, "params_alloc: parameter %s: dtype = %d or grad_dtype = %d is no element type",
                          zro__param_name(p->name, i, name), (int)p->dtype, (int)p->grad_dtype);
-    if (zro_param_count(p) > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "params_alloc: parameter %s: its shape has more elements than memory can hold",
-                         zro__param_name(p->name, i, name));
     if (p->memory != NULL || (config->data == ZRO_ON && p->data != NULL) || (config->grads == ZRO_ON && p->grad != NULL))
         return zro__fail(ZRO_ERR_INVALID, "params_alloc: parameter %s already has memory", zro__param_name(p->name, i, name));
-    return ZRO_OK;
+    return zro__param_check_shape(p, i);
 }
 
 static zro_status check(const zro_param *params, size_t n, const zro_alloc_config *given, zro_alloc_config *config)

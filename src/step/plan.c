@@ -78,21 +78,17 @@ static const zro_param *param_of(const zro_param_group *group, size_t i)
 static zro_status check_param(const zro_param *p, size_t index, size_t *total)
 {
     char name[ZRO__NAME_BYTES];
-    size_t count = zro_param_count(p);
+    zro_status st = zro__param_check_shape(p, index);
 
-    if (p->n_dims > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible",
-                         zro__param_name(p->name, index, name), (unsigned)p->n_dims, ZRO_MAX_DIMS);
-    if (count > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold",
-                         zro__param_name(p->name, index, name));
-    if (count > SIZE_MAX / 16 - *total)
+    if (st != ZRO_OK)
+        return st;
+    if (zro_param_count(p) > SIZE_MAX / 16 - *total)
         return zro__fail(ZRO_ERR_INVALID, "parameter %s: with it there are more elements than memory can hold",
                          zro__param_name(p->name, index, name));
     if (!zro__dtype_is_known(p->dtype))
         return zro__fail(ZRO_ERR_INVALID, "parameter %s: dtype = %d is no element type", zro__param_name(p->name, index, name),
                          (int)p->dtype);
-    *total += count;
+    *total += zro_param_count(p);
     return ZRO_OK;
 }
 

@@ -363,14 +363,10 @@ static zro_status consolidate(gathering *g, zro_status st)
 zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
 {
     gathering g = { .opt = opt, .to = to };
-    zro_status st = zro__optim_check(opt), mine = ZRO_OK;
+    zro_status st = zro__optim_enter(opt), mine = ZRO_OK;
 
     if (out != NULL)
         *out = NULL;
-    if (st == ZRO_OK)
-        st = zro__cycle_check(&opt->cycle);
-    if (st == ZRO_OK && opt->cycle.group != NULL)
-        st = zro__enter(opt->cycle.group);
     if (st != ZRO_OK)
         return st;
     if (out == NULL)
@@ -379,9 +375,7 @@ zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
         mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: to = %d, must be one of %d ranks or ZRO_ALL", to,
                          zro__optim_ranks(opt));
     g.gets = !is_shared(opt) || to == ZRO_ALL || to == zro__optim_rank(opt);
-    st = consolidate(&g, mine);
-    if (opt->cycle.group != NULL)
-        st = zro__leave(opt->cycle.group, st);
+    st = zro__optim_leave(opt, consolidate(&g, mine));
     zro__free(g.record);
     zro__free(g.parts);
     if (st != ZRO_OK) {

@@ -319,12 +319,8 @@ static void load(loading *l)
 zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
 {
     loading l = { .opt = opt, .state = state };
-    zro_status st = zro__optim_check(opt);
+    zro_status st = zro__optim_enter(opt);
 
-    if (st == ZRO_OK)
-        st = zro__cycle_check(&opt->cycle);
-    if (st == ZRO_OK && opt->cycle.group != NULL)
-        st = zro__enter(opt->cycle.group);
     if (st != ZRO_OK)
         return st;
     st = zro__state_check(state);
@@ -340,5 +336,5 @@ zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
     zro__free(l.values);
     zro__free(l.first_lr);
     zro__free(l.needed);
-    return opt->cycle.group != NULL ? zro__leave(opt->cycle.group, st) : st;
+    return zro__optim_leave(opt, st);
 }

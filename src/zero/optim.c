@@ -234,6 +234,20 @@ zro_status zro__optim_check_threads(const zro_optim *opt)
     return st;
 }
 
+zro_status zro__optim_enter(zro_optim *opt)
+{
+    zro_status st = zro__optim_check_threads(opt);
+
+    if (st == ZRO_OK)
+        st = zro__cycle_check(&opt->cycle);
+    return st == ZRO_OK && opt->cycle.group != NULL ? zro__enter(opt->cycle.group) : st;
+}
+
+zro_status zro__optim_leave(zro_optim *opt, zro_status st)
+{
+    return opt->cycle.group != NULL ? zro__leave(opt->cycle.group, st) : st;
+}
+
 zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *group)
 {
     zro__fpmode mode;

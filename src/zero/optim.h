@@ -67,6 +67,10 @@ double *zro__optim_first_lr(zro_optim *optim, size_t group);
 zro_status zro__optim_check(const zro_optim *optim);
 zro_status zro__optim_check_threads(const zro_optim *optim);
 
+/* Around collective calls: whether the group of ranks, if there is one, is whole, and its lane. */
+zro_status zro__optim_enter(zro_optim *optim);
+zro_status zro__optim_leave(zro_optim *optim, zro_status st);
+
 /* This rank, and how many there are: 0 of 1 without a group. */
 int zro__optim_rank(const zro_optim *optim);
 int zro__optim_ranks(const zro_optim *optim);

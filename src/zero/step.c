@@ -265,21 +265,16 @@ static zro_status check_publish(const zro_optim *opt, size_t first, size_t end, 
 zro_status zro_param_publish(zro_optim *opt, size_t param, int root)
 {
     const size_t first = param == ZRO_ALL_PARAMS ? 0 : param;
-    zro_status st = zro__optim_check(opt), mine;
+    zro_status st = zro__optim_enter(opt);
     size_t end;
 
-    if (st == ZRO_OK)
-        st = zro__cycle_check(&opt->cycle);
     if (st != ZRO_OK)
         return st;
     end = param == ZRO_ALL_PARAMS ? opt->n_params : param + 1;
-    mine = look(opt);
-    if (mine == ZRO_OK)
-        mine = check_publish(opt, first, end, root);
-    if (opt->cycle.group == NULL)
-        return mine == ZRO_OK ? publish_params(opt, first, end, root, mine) : mine;
-    st = zro__enter(opt->cycle.group);
-    return st != ZRO_OK ? st : zro__leave(opt->cycle.group, publish_params(opt, first, end, root, mine));
+    st = look(opt);
+    if (st == ZRO_OK)
+        st = check_publish(opt, first, end, root);
+    return zro__optim_leave(opt, publish_params(opt, first, end, root, st));
 }
 
 /* ---- clipping as a call ---- */
@@ -297,26 +292,12 @@ static zro_status check_float(const zro_optim *opt)
     return ZRO_OK;
 }
 
-/* The first call takes the memory, unless the setting has. */
-static zro_status reserve_norms(zro_optim *opt)
-{
-    zro_group *g = opt->cycle.group;
-    zro_status st = g != NULL ? zro__enter(g) : ZRO_OK;
-
-    if (st != ZRO_OK)
-        return st;
-    st = zro__optim_reserve_norms(opt);
-    return g != NULL ? zro__leave(g, st) : st;
-}
-
 zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type, double *norm)
 {
-    zro_status st = zro__optim_check_threads(opt);
+    zro_status st = zro__optim_enter(opt);
 
-    if (st == ZRO_OK)
-        st = zro__cycle_check(&opt->cycle);
-    if (st == ZRO_OK)
-        st = reserve_norms(opt);
+    if (st == ZRO_OK) /* the first call takes the memory, unless the setting has */
+        st = zro__optim_leave(opt, zro__optim_reserve_norms(opt));
     if (st != ZRO_OK)
         return st;
     if (!(max_norm >= 0))
