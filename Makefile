@@ -1,28 +1,32 @@
 # The everyday commands; CMake does the building.
 #
-# `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= JOBS=  (see scripts/check).
+# `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= JOBS= BASE=  (see scripts/check).
 PREFIX ?= /usr/local
-export ONLY BACKEND KERNELS SAN FAST SEED JOBS GOLDEN DESTDIR
+export ONLY BACKEND KERNELS SAN FAST SEED JOBS BASE GOLDEN DESTDIR
 
-.PHONY: all check check-full check-big check-list demo golden mutants bench format format-check layers header size install clean help
+.PHONY: all check check-full check-all check-big check-list demo golden mutants bench format format-check layers header size install clean help
 
 all: ## build library, command and examples
 	@scripts/setup build
 	@scripts/build build
 
-check: ## test, in about six minutes
+check: ## test, in about a minute once it is built: static checks, units, golden vectors, a sample of all cases
 	@scripts/setup check
-	@scripts/check fast
+	@scripts/check check
 
-check-full: ## test everything: full selection, clang, sanitizers, mutants
+check-full: ## test what check leaves out: other backends and worlds, clang, sanitizers, products, mutants
 	@scripts/setup check-full
 	@scripts/check full
+
+check-all: ## test everything in every build, long products of modes and all mutants included: for releases
+	@scripts/setup check-full
+	@scripts/check all
 
 check-big: ## test what needs most of the machine's memory
 	@scripts/setup check
 	@scripts/check big
 
-check-list: ## print the names of the tests
+check-list: ## print the names of all that check and check-full run
 	@scripts/setup check
 	@scripts/check list
 
@@ -31,11 +35,11 @@ demo: ## see it work: a small network trained on two ranks, the optimizer's stat
 	@scripts/build build
 	build/bin/zro run -n 2 -- build/examples/03_sharded
 
-golden: ## compare with PyTorch's vectors in GOLDEN=DIR (default tests/golden), ONLY=a.json,b.json of them
+golden: ## compare with PyTorch's vectors in GOLDEN=DIR (default tests/golden), ONLY=clip.json,optim.json: some of them
 	@scripts/setup check
 	@scripts/golden
 
-mutants: ## one-line faults that the tests must notice
+mutants: ## all one-line faults that the tests must notice
 	@scripts/setup check-full
 	@scripts/mutants
 
@@ -58,7 +62,7 @@ header: all ## check the public headers and the exported symbols
 	@scripts/setup check
 	@scripts/header build
 
-size: ## exported calls and lines per layer
+size: ## exported calls and lines per room
 	@scripts/size
 
 install: ## install under PREFIX=, inside DESTDIR= if given

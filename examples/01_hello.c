@@ -1,4 +1,4 @@
-/* Hello: every rank adds its number to everybody's.
+/* Hello: the sum of all ranks' numbers, on every rank.
  *
  *     ./01_hello                        a group of one
  *     zro run -n 4 -- ./01_hello        four processes */

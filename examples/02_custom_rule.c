@@ -1,24 +1,24 @@
-/* An update rule of one's own: Lion, which moves by the sign of a blend of momentum and gradient, fits a line to points.
+/* A custom update rule: Lion, which moves by the sign of a blend of momentum and gradient, fits a line to points.
  *
  *   cc 02_custom_rule.c $(pkg-config --cflags --libs zro) && ./a.out */
 #include <stdio.h>
 #include <zro.h>
 
-/* What it has: three values for every group of parameters, one array of state. */
+/* The rule has three values for every group of parameters, and one array of state. */
 enum { LR, BETA1, BETA2, VALUES };
 static const zro_hyper values[VALUES] = { { "lr", ZRO_REAL, 0, 1e-2, 0, 10, 0, NULL },
                                           { "beta1", ZRO_REAL, ZRO_OPEN_HIGH, 0.9, 0, 1, 0, NULL },
                                           { "beta2", ZRO_REAL, ZRO_OPEN_HIGH, 0.99, 0, 1, 0, NULL } };
 static const zro_slot_spec slots[] = { { "exp_avg", ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, NULL } };
 
-/* Once a step: what the loop needs to know. */
+/* Called in each step before the loop: computes the scalars that the loop uses. */
 static void prepare(zro_rule_step *s)
 {
     for (int i = 0; i < VALUES; i++)
         s->scalars[i] = s->values[i];
 }
 
-/* The loop.  Groups, state, threads, 16-bit types, clipping and schedules are the library's. */
+/* The loop.  The library takes care of groups, state, threads, 16-bit types, clipping and schedules. */
 static void lion(const zro_rule_tile *t)
 {
     const float *c = t->scalars, *g = t->grad;

@@ -1,11 +1,11 @@
 /* A training loop, and the lines that shard it: a small network learns y = sin(a) cos(b) on every rank's own samples, while the
- * state of AdamW exists once instead of once a rank.
+ * state of AdamW exists once instead of once per rank.
  *
  *   cc 03_sharded.c $(pkg-config --cflags --libs zro) -lm && zro run -n 2 -- ./a.out
  *
- * (or linked with zro-mpi-openmpi: mpirun -n 2 ./a.out; started by itself it is one rank).
+ * Linked with zro-mpi-openmpi it also runs under mpirun -n 2 ./a.out; started by itself it is one rank.
  *
- * Without the lines marked "sharded" it is a program for one process: malloc for the arrays, NULL for the group. */
+ * Without the lines marked "sharded" it would be a program for one process, with malloc for the arrays and NULL for the group. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,14 +104,14 @@ int main(void)
     must(zro_group_create_env(NULL, &ranks));       /* sharded */
     rank = zro_group_rank(ranks);                   /* sharded */
     size = zro_group_size(ranks);                   /* sharded */
-    must(zro_params_alloc(ranks, p, PARAMS, NULL)); /* sharded: parameters exist once for all ranks of a machine */
+    must(zro_params_alloc(ranks, p, PARAMS, NULL)); /* sharded: parameters exist once per machine */
     random = 1;
-    for (int i = 0; rank == 0 && i < PARAMS; i++) /* sharded: one rank writes what exists once */
+    for (int i = 0; rank == 0 && i < PARAMS; i++) /* sharded: one rank writes them */
         for (size_t k = 0; k < zro_param_count(&p[i]); k++)
             ((float *)p[i].data)[k] = random_in(&random, -1, 1) / sqrtf((float)p[i].shape[0]);
 
     must(zro_optim_create(ranks, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt)); /* sharded: `ranks` instead of NULL */
-    must(zro_param_publish(opt, ZRO_ALL_PARAMS, 0)); /* sharded: rank 0's values are everybody's */
+    must(zro_param_publish(opt, ZRO_ALL_PARAMS, 0));                                /* sharded: all ranks get rank 0's values */
 
     random = 100 + (unsigned)rank;
     for (int step = 0; step < STEPS; step++) {

@@ -40,13 +40,13 @@ extern "C" {
 typedef enum zro_status {
     ZRO_OK = 0,
     ZRO_ERR_INVALID = 1,     /* an argument, a file or a variable has a value that is not allowed */
-    ZRO_ERR_STATE = 2,       /* right call, wrong moment */
+    ZRO_ERR_STATE = 2,       /* the call is right, but not at this moment */
     ZRO_ERR_MEMORY = 3,      /* out of memory, or a limit would be exceeded */
     ZRO_ERR_SYSTEM = 4,      /* the operating system refused; the text has its reason */
-    ZRO_ERR_FORMAT = 5,      /* bytes that are not what they should be */
+    ZRO_ERR_FORMAT = 5,      /* a file or a block of bytes does not have the format that it should have */
     ZRO_ERR_UNSUPPORTED = 6, /* not possible here, in this build or for these types */
-    ZRO_ERR_MISMATCH = 7,    /* ranks passed different things */
-    ZRO_ERR_PEER = 8,        /* failed on another rank, whose text this is */
+    ZRO_ERR_MISMATCH = 7,    /* ranks passed different arguments, or made different calls */
+    ZRO_ERR_PEER = 8,        /* the call failed on another rank; the text is that rank's */
     ZRO_ERR_LOST = 9,        /* a rank is gone */
     ZRO_ERR_TIMEOUT = 10     /* a rank did not come before the deadline */
 } zro_status;
@@ -75,7 +75,7 @@ ZRO_API const zro_abi_entry *zro_abi(size_t *count);
 /* ---- types ---- */
 
 typedef enum zro_dtype {
-    ZRO_SAME = -1, /* where it is allowed: that of the parameter */
+    ZRO_SAME = -1, /* the type of the parameter, where that is allowed */
     ZRO_F32 = 0,
     ZRO_F64 = 1,
     ZRO_BF16 = 2,
@@ -86,7 +86,7 @@ typedef enum zro_dtype {
     ZRO_I64 = 7
 } zro_dtype;
 
-/* Bytes of one element and the name ("f32", ...); 0 and NULL for what is no element type. */
+/* The bytes of one element, and the name of the type ("f32", ...); 0 and NULL for a number that is no element type. */
 ZRO_API size_t zro_dtype_bytes(zro_dtype dtype);
 ZRO_API const char *zro_dtype_name(zro_dtype dtype);
 
@@ -114,13 +114,13 @@ typedef enum zro_log_level { ZRO_LOG_OFF = 0, ZRO_LOG_WARN = 1, ZRO_LOG_INFO = 2
 typedef void (*zro_log_fn)(void *user, zro_log_level level, const char *text);
 
 typedef struct zro_settings {
-    uint32_t threads;        /* that a rank computes with, its own included, 1 to 256; changes no bits */
-    zro_kernels kernels;     /* changes no bits */
-    zro_switch fast;         /* OFF forbids reading peers' memory in place and merging passes; changes no bits */
-    zro_log_level log_level; /* what the callback gets */
-    zro_log_fn log;          /* NULL: nothing is said */
-    void *log_user;
-    uint64_t reserved[4]; /* zero */
+    uint32_t threads;        /* how many threads each rank computes with, its own included: 1 to 256; changes no bits */
+    zro_kernels kernels;     /* the instruction set to compute with; changes no bits */
+    zro_switch fast;         /* OFF: peers' memory is not read in place, and passes are not merged; changes no bits */
+    zro_log_level log_level; /* the callback gets lines up to this level */
+    zro_log_fn log;          /* NULL: nothing is logged */
+    void *log_user;          /* handed to `log` */
+    uint64_t reserved[4];    /* zero */
 } zro_settings;
 
 /* clang-format off */
@@ -130,35 +130,36 @@ typedef struct zro_settings {
 /* ---- links ---- */
 
 /* A program's own transport between ranks that share no memory; libzro_mpi is one.  It carries messages between ranks of the
- * first group on numbered channels: those of one sender, receiver and channel arrive in order, each whole, and each is taken by
- * the receive that was posted first; channels do not wait for each other, so a message may arrive long before its receive is
- * posted and must not hold up what comes behind it on another channel.
+ * first group on numbered channels.  Messages of one sender, receiver and channel arrive in order, each whole, and each is
+ * taken by the receive that was posted first.  Channels do not wait for each other: a message may arrive long before its
+ * receive is posted, and must not hold up what comes behind it on another channel.
  *
  * None of the functions waits.  The library calls them one at a time, under a lock of its own, from any thread; they must not
- * call zro.  A request is the library's memory and stays where it is while it is OPEN, and so do its bytes; it comes zeroed,
- * that is OPEN.  Messages may have 0 bytes; nobody sends to itself.  A message longer than its receive is that one's failure.
- * What arrives for a receive that is never posted may be kept until close.  A request that failed makes its peer LOST. */
+ * call zro.  A request and its bytes are the library's memory and stay where they are while the request is OPEN.  A request
+ * comes zeroed, that is, OPEN.  Messages may have 0 bytes; no rank sends to itself.  If a message is longer than its receive,
+ * the receive fails.  What arrives for a receive that is never posted may be kept until close.  A request that failed makes its
+ * peer LOST. */
 typedef enum zro_link_state { ZRO_LINK_OPEN = 0, ZRO_LINK_DONE = 1, ZRO_LINK_FAILED = 2 } zro_link_state;
 
 typedef struct zro_link_request {
-    zro_link_state
-        state; /* set by the link, last: in send or recv, and later only in poll and cancel; with a release store if a
-                             link serves several creates, and may poll for all of them */
+    /* Set by the link after the other fields: in send or recv, and later only in poll and cancel.  A link that serves several
+     * creates, and may poll for all of them, sets it with a release store. */
+    zro_link_state state;
     uint32_t reserved;
-    size_t bytes;     /* a receive that is DONE: the length of the message */
-    const char *text; /* FAILED: why, or NULL */
-    void *own[2];     /* the link's, from send or recv until it is no more OPEN */
+    size_t bytes;     /* of a receive that is DONE: the length of the message */
+    const char *text; /* of a request that FAILED: the reason, or NULL */
+    void *own[2];     /* for the link's own use, from send or recv on until the request is no longer OPEN */
 } zro_link_request;
 
 typedef struct zro_link {
     size_t struct_size;    /* set by the initializer */
-    void *self;            /* handed to every function */
-    size_t message_bytes;  /* the longest message, 64 KiB to 4 MiB */
+    void *self;            /* handed to every function below */
+    size_t message_bytes;  /* the length of the longest message, 64 KiB to 4 MiB */
     uint64_t channels;     /* channel numbers are below this */
-    zro_switch one_thread; /* ON: only the thread that creates the group may use it, so nothing can be submitted */
+    zro_switch one_thread; /* ON: only the thread that creates a group may use it, so nothing can be submitted */
 
-    /* Begins to send bytes to a rank.  held = ON: not DONE before the peer has posted the receive, lest a fast sender fill a
-     * slow receiver's memory; a link that cannot know may be DONE earlier. */
+    /* Begins to send bytes to a rank.  With held = ON the request is not DONE before the peer has posted the receive, so that a
+     * fast sender cannot fill a slow receiver's memory; a link that cannot know this may be DONE earlier. */
     void (*send)(void *self, int peer, uint64_t channel, const void *data, size_t bytes, zro_switch held,
                  zro_link_request *request);
 
@@ -168,17 +169,17 @@ typedef struct zro_link {
     /* Makes progress with everything that is open. */
     void (*poll)(void *self);
 
-    /* Gives up an OPEN request, which becomes FAILED, or DONE if it just was.  It may stay OPEN if its bytes are still being
-     * used; then they stay where they are for good.  The rest of a message that is half sent must still go, for those behind
-     * it. */
+    /* Gives up an OPEN request, which becomes FAILED, or DONE if it has just ended.  It may stay OPEN if its bytes are still
+     * being used; then they stay where they are for good.  The rest of a message that is half sent must still be sent, so that
+     * messages behind it can follow. */
     void (*cancel)(void *self, zro_link_request *request);
 
-    /* A number that this process has not given out before and no other rank of the first group ever gives out; 4 channels
-     * from 4 times the number on are one group's. */
+    /* Returns a number that this process has not given out before and that no other rank of the first group ever gives out.  A
+     * group uses the 4 channels from 4 times its number on. */
     uint64_t (*number)(void *self);
 
-    /* The last group has gone; called once for each create that was given the link, whether it succeeded or not (a ticket that
-     * is only dropped closes nothing).  What was sent should still arrive; requests that are OPEN are forgotten. */
+    /* The last group is gone.  It is called once for each create that was given the link, whether it succeeded or not (a ticket
+     * that is only dropped closes nothing).  What was sent should still arrive; requests that are OPEN are forgotten. */
     void (*close)(void *self);
 } zro_link;
 
@@ -197,10 +198,16 @@ typedef struct zro_group zro_group;
 typedef struct zro_group_config {
     size_t struct_size; /* set by the initializer, read by the library */
     zro_settings settings;
-    uint64_t timeout_ms;  /* how long a call waits for its peers, > 0 */
-    const int32_t *cells; /* one number a rank, equal on all ranks: ranks of one number are added first; NULL: the machine */
-    int64_t machine;      /* ranks of different machines share no memory; AUTO: computed */
-    const zro_link *link; /* between ranks that share no memory; on all ranks or on none; the table is copied; not under MPI */
+    uint64_t timeout_ms; /* how long a call waits for its peers, > 0 */
+
+    /* One number per rank, the same array on all ranks: values of ranks with equal numbers are added first.  NULL: ranks of one
+     * machine are added first. */
+    const int32_t *cells;
+    int64_t machine; /* the machine's number: ranks with different numbers share no memory; AUTO: zro finds it out */
+
+    /* Carries messages between ranks that share no memory; given on all ranks or on none; the table is copied.  Under MPI it
+     * must be NULL, because MPI is the link. */
+    const zro_link *link;
 } zro_group_config;
 
 /* clang-format off */
@@ -212,27 +219,28 @@ ZRO_API void zro_group_config_init(zro_group_config *config);
 /* Makes the group that the environment describes: the ranks of `zro run`; those of an MPI launcher, in a program linked with
  * libzro_mpi (zro_mpi.h); or, started by hand or with ZRO_SIZE=1, a group of one.
  *
- * Collective.  Where `config` (NULL: all) has its default, these are read: ZRO_THREADS, ZRO_KERNELS (auto, base, avx2,
- * avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug; without a callback lines go to standard error), ZRO_CELLS
- * (numbers with commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable is as good as none.
+ * Collective.  A field of `config` that has its default (NULL: all fields have) is read from the environment: ZRO_THREADS,
+ * ZRO_KERNELS (auto, base, avx2, avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug; without a callback, lines go to
+ * standard error), ZRO_CELLS (numbers separated by commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable counts as not set.
  *
  * INVALID      a variable is malformed; the text names it
- * UNSUPPORTED  started by an MPI launcher with more than one task, in a program that is not linked with libzro_mpi, or with
- *              that of another MPI */
+ * UNSUPPORTED  an MPI launcher has started more than one task of a program that is not linked with libzro_mpi, or that is
+ *              linked with the libzro_mpi of another MPI */
 ZRO_MUST zro_status zro_group_create_env(const zro_group_config *config, zro_group **out);
 
-/* A group of any processes or threads, whoever started them, in two steps: each rank writes a ticket, the program brings the
- * tickets of all ranks to all ranks by any means, and each rank creates.  Ranks of one machine share memory; others need
- * config.link, the same in both steps.
+/* A group of any processes or threads, whoever started them.  Each rank writes a ticket, the program brings the tickets of all
+ * ranks to all ranks by any means, and then each rank creates the group.  Ranks of one machine share memory; others need
+ * config.link, the same in both calls.
  *
- * zro_group_ticket: local; it holds a file descriptor until the create, so each ticket must be used, once, in the process
- * that wrote it, or dropped there (dropping one that was used does nothing).  zro_group_create_tickets: collective; `tickets`
- * are `size` of them in rank order.  On failure *out is NULL on every rank that the others could reach.
+ * zro_group_ticket: local.  It holds a file descriptor until the create, so each ticket must be used, once, in the process
+ * that wrote it, or dropped there (dropping a ticket that was used does nothing).
+ * zro_group_create_tickets: collective.  `tickets` has `size` tickets in rank order.  On failure *out is NULL on every rank
+ * that the others could reach.
  *
  * Several ranks may be threads of one process; then the process, not the thread, is what can be lost.  They share what the
- * first of them holds: drop none of their tickets while others use theirs.
+ * first of them holds: drop none of their tickets while other threads use theirs.
  *
- * INVALID      not tickets, or not these ranks'
+ * INVALID      these are not tickets, or not those of these ranks
  * UNSUPPORTED  the ranks cannot share memory (other machines, users, or namespaces) and have no link; the same text on all
  *              ranks
  * MISMATCH     the ranks passed different sizes or cells */
@@ -244,15 +252,15 @@ ZRO_MUST zro_status zro_group_create_tickets(const zro_group_config *config, int
 
 /* The ranks `ranks[0..n)` of `parent`, renumbered in that order.  Settings, cells and machines are inherited.
  *
- * zro_group_create_sub: collective over `parent`; others than the members get NULL and OK.
+ * zro_group_create_sub: collective over `parent`; ranks that are not members get NULL and OK.
  * zro_group_create_members: collective over the members alone. */
 ZRO_MUST zro_status zro_group_create_sub(zro_group *parent, const int *ranks, int n, zro_group **out);
 ZRO_MUST zro_status zro_group_create_members(zro_group *parent, const int *ranks, int n, zro_group **out);
 
-/* A second group of the same ranks, with an order of calls and a fate of its own.  Collective. */
+/* A second group of the same ranks.  It has an order of calls of its own, and breaks by itself.  Collective. */
 ZRO_MUST zro_status zro_group_duplicate(zro_group *group, zro_group **out);
 
-/* Local; takes NULL; does not wait for peers; any thread may call it, but for a submitted function of this group, where it does
+/* Local; takes NULL; does not wait for peers.  Any thread may call it; called inside a submitted function of this group it does
  * nothing.  Calls and submitted work that have not finished are cancelled, which breaks the group for the others (LOST).
  * Memory and sub-groups made from it live on. */
 ZRO_API void zro_group_destroy(zro_group *group);
@@ -266,16 +274,16 @@ ZRO_API int zro_group_label(const zro_group *group, int rank);
 ZRO_MUST zro_status zro_group_status(const zro_group *group);
 
 /* Whether any rank wants to stop: *any is 1 on all ranks if `mine` is not 0 on one.  Collective.  The library sets no signal
- * handlers; a program passes the flag that its own has set. */
+ * handlers; a program passes the flag that its own handler has set. */
 ZRO_MUST zro_status zro_group_stop_requested(zro_group *group, int mine, int *any);
 
 /* ---- starting ranks ---- */
 
-/* What a rank does.  The group is the library's: it is made before and destroyed after.  Returns 0 or an exit code. */
+/* What a rank does.  The library makes the group before and destroys it afterwards.  Returns 0 or an exit code. */
 typedef int (*zro_rank_fn)(void *user, zro_group *group);
 
-/* Runs `fn` as `size` forked processes and waits for all of them; the caller is no rank.  A rank that fails does not end the
- * others, which hear of it from the group; one that never returns keeps the caller waiting.
+/* Runs `fn` in `size` forked processes and waits for all of them; the caller is not a rank.  A rank that fails does not end the
+ * others, which learn of it from the group; a rank that never returns keeps the caller waiting.
  *
  * STATE  the process has more than one thread, or uses MPI
  * PEER   a rank returned or exited with a code that is not 0; the text names the first that was seen to do so
@@ -287,7 +295,7 @@ ZRO_MUST zro_status zro_spawn_threads(const zro_group_config *config, int size, 
 
 /* ---- collective calls ---- */
 
-/* Counts are elements, equal on all ranks unless they are arrays: those have one entry a rank and are equal on all ranks.
+/* Counts are in elements and equal on all ranks.  An array `counts` has one entry per rank, and is the same on all ranks.
  * Arrays may lie in the caller's own memory or in group memory, differently on each rank; group memory is several times
  * faster.  `in` and `out` must not overlap unless stated. */
 
@@ -296,14 +304,14 @@ ZRO_MUST zro_status zro_barrier(zro_group *group);
 /* data[i] = op over all ranks' data[i], on all ranks. */
 ZRO_MUST zro_status zro_all_reduce(zro_group *group, void *data, size_t count, zro_dtype dtype, zro_op op);
 
-/* The same from `in` to `out`; they may be equal. */
+/* The same from `in` to `out`, which may be the same array. */
 ZRO_MUST zro_status zro_all_reduce_into(zro_group *group, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op);
 
-/* root's out[i] = op over all ranks' in[i]; `out` is not looked at on others; at root they may be equal. */
+/* root's out[i] = op over all ranks' in[i].  `out` is not used on other ranks; on root it may be the same array as `in`. */
 ZRO_MUST zro_status zro_reduce(zro_group *group, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op, int root);
 
-/* Rank r gets the r-th piece of op over all ranks' `in`, which has counts[0] + counts[1] + ... elements; out may be the
- * place of the own piece in `in`.  The plain form has `count` elements for each rank. */
+/* Rank r gets the r-th piece of op over all ranks' `in`, which has counts[0] + counts[1] + ... elements.  `out` may be this
+ * rank's own piece of `in`.  The form without counts has `count` elements for each rank. */
 ZRO_MUST zro_status zro_reduce_scatter(zro_group *group, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op);
 ZRO_MUST zro_status zro_reduce_scatter_v(zro_group *group, const void *in, void *out, const size_t *counts, zro_dtype dtype,
                                          zro_op op);
@@ -311,12 +319,14 @@ ZRO_MUST zro_status zro_reduce_scatter_v(zro_group *group, const void *in, void 
 /* root's data on all ranks. */
 ZRO_MUST zro_status zro_broadcast(zro_group *group, void *data, size_t count, zro_dtype dtype, int root);
 
-/* Bytes whose number only the root knows.  *out is new memory on every rank, to be freed with zro_bytes_free. */
+/* root's bytes on all ranks, where only root knows how many there are.  *out is new memory on every rank, to be freed with
+ * zro_bytes_free. */
 ZRO_MUST zro_status zro_broadcast_bytes(zro_group *group, const void *in, size_t bytes, int root, void **out,
                                         size_t *out_bytes);
 ZRO_API void zro_bytes_free(void *bytes);
 
-/* All ranks' `in`, one after another, in root's `out` or in everybody's; `in` may be the place of the own piece in `out`. */
+/* All ranks' `in`, one after another, in `out` of root (gather) or of all ranks (all_gather).  `in` may be this rank's own
+ * piece of `out`. */
 ZRO_MUST zro_status zro_gather(zro_group *group, const void *in, void *out, size_t count, zro_dtype dtype, int root);
 ZRO_MUST zro_status zro_gather_v(zro_group *group, const void *in, void *out, const size_t *counts, zro_dtype dtype, int root);
 ZRO_MUST zro_status zro_all_gather(zro_group *group, const void *in, void *out, size_t count, zro_dtype dtype);
@@ -324,8 +334,8 @@ ZRO_MUST zro_status zro_all_gather_v(zro_group *group, const void *in, void *out
 
 /* ---- submitted work ---- */
 
-/* Issues `fn` as one thing in the group's order, to run on the group's own thread while the caller goes on.  Calls that it
- * makes on this group run at once, inside it; calls made elsewhere on the group come after it.
+/* Submits `fn` as one operation in the group's order, to run on the group's own thread while the caller goes on.  Calls that it
+ * makes on this group run at once, inside it; calls that are made elsewhere on the group come after it.
  *
  * Collective.  Calls on one group come from one thread at a time.
  *
@@ -334,8 +344,9 @@ typedef struct zro_work zro_work;
 typedef zro_status (*zro_work_fn)(void *user);
 ZRO_MUST zro_status zro_submit(zro_group *group, zro_work_fn fn, void *user, zro_work **out);
 
-/* Local.  wait returns what fn returned, with its text; called inside a submitted function for work of the same group that
- * has not finished it is STATE.  destroy frees the handle; the work itself goes on. */
+/* Local.  test sets *done to 1 if the work has finished.  wait returns what fn returned, with its text; called inside a
+ * submitted function for work of the same group that has not finished it is STATE.  destroy frees the handle; the work itself
+ * goes on. */
 ZRO_MUST zro_status zro_work_test(const zro_work *work, int *done);
 ZRO_MUST zro_status zro_work_wait(zro_work *work);
 ZRO_API void zro_work_destroy(zro_work *work);
@@ -343,15 +354,15 @@ ZRO_API void zro_work_destroy(zro_work *work);
 /* ---- group memory ---- */
 
 typedef enum zro_memory_kind {
-    ZRO_MEMORY_EACH = 0, /* one array a rank */
-    ZRO_MEMORY_ONCE = 1  /* one array for all ranks of a machine */
+    ZRO_MEMORY_EACH = 0, /* one array per rank */
+    ZRO_MEMORY_ONCE = 1  /* one array per machine, for all its ranks */
 } zro_memory_kind;
 
-/* Memory that ranks of one machine can reach: zeroed, populated, aligned to 64 bytes.  It lives until every rank has freed
- * it, also after its group; nothing of it is left when the ranks are gone, however they went.
+/* Memory that the ranks of one machine can reach: zeroed, populated, aligned to 64 bytes.  It lives until every rank has freed
+ * it, even after its group was destroyed; nothing of it is left when the ranks are gone, however they ended.
  *
- * alloc: collective.  MEMORY (PEER on the others) if the machine or a control group could not hold it; nothing is taken then.
- * data: this rank's array.  peer: that of a rank of the group it was made from, NULL if it is on another machine.
+ * alloc: collective.  MEMORY (PEER on the others) if the machine or a control group could not hold it; then nothing is taken.
+ * data: this rank's array.  peer: the array of another rank of the group; NULL if that rank is on another machine.
  * free: local; takes NULL. */
 typedef struct zro_memory zro_memory;
 ZRO_MUST zro_status zro_memory_alloc(zro_group *group, zro_memory_kind kind, size_t bytes, zro_memory **out);
@@ -362,7 +373,7 @@ ZRO_API void zro_memory_free(zro_memory *memory);
 /* ---- parameters ---- */
 
 typedef enum zro_layout {
-    ZRO_LAYOUT_DENSE = 0, /* one contiguous array; the others are refused */
+    ZRO_LAYOUT_DENSE = 0, /* one contiguous array; parameters with another layout are refused */
     ZRO_LAYOUT_STRIDED = 1,
     ZRO_LAYOUT_SPARSE = 2
 } zro_layout;
@@ -371,26 +382,27 @@ enum { ZRO_MAX_DIMS = 8 };
 
 /* A named array with a gradient beside it.  Fill it by the initializer.
  *
- * An array of these is the program's memory, kept by reference by the handles made from it until they are destroyed; name,
- * shape and types are copied and must not change.  Between steps the program may re-point data and grad, whose addresses are
- * read afresh by every step, and change grad_present and requires_grad.
+ * Parameters are the program's memory.  Handles that are made from them keep references to them until the handles are
+ * destroyed; name, shape and types are copied and must not change.  Between steps the program may re-point data and grad, whose
+ * addresses every step reads anew, and change grad_present and requires_grad.
  *
- * A step updates what has a gradient: absent is not zero.  A parameter without one is not updated, decayed or counted. */
+ * A step updates the parameters that have a gradient.  A gradient that is absent is not the same as one of zeros: a parameter
+ * without a gradient is not updated, decayed or counted. */
 typedef struct zro_param {
-    void *data; /* may be NULL if there are no elements */
-    void *grad;
-    uint32_t grad_present;  /* 1: grad has a gradient; stays until zero_grad; zro accesses it atomically */
-    uint32_t requires_grad; /* 0: frozen, as if there were never a gradient */
-    zro_dtype dtype;
-    zro_dtype grad_dtype; /* F32 for 16-bit parameters is common; ZRO_SAME: dtype */
-    int32_t device;       /* a tag: parameters with different tags never travel together */
-    zro_layout layout;
-    uint32_t n_dims; /* 0: a scalar, one element */
-    uint32_t reserved32;
-    const char *name; /* NULL: its index is its name */
-    size_t shape[ZRO_MAX_DIMS];
-    void *memory;         /* zro's: where zro_params_alloc put data and grad; NULL: they are the program's */
-    uint64_t reserved[3]; /* zero */
+    void *data;                 /* the values; may be NULL if there are no elements */
+    void *grad;                 /* the gradient, of the same shape */
+    uint32_t grad_present;      /* 1: grad has a gradient; stays until zero_grad; zro accesses it atomically */
+    uint32_t requires_grad;     /* 0: the parameter is frozen, as if it never had a gradient */
+    zro_dtype dtype;            /* of data */
+    zro_dtype grad_dtype;       /* of grad; ZRO_SAME: that of data */
+    int32_t device;             /* a tag: parameters with different tags never travel together */
+    zro_layout layout;          /* must be dense */
+    uint32_t n_dims;            /* 0: a scalar, one element */
+    uint32_t reserved32;        /* zero */
+    const char *name;           /* NULL: its index is its name */
+    size_t shape[ZRO_MAX_DIMS]; /* n_dims of them are used */
+    void *memory;               /* set by zro: where zro_params_alloc put data and grad; NULL: they are the program's */
+    uint64_t reserved[3];       /* zero */
 } zro_param;
 
 /* clang-format off */
@@ -400,17 +412,17 @@ typedef struct zro_param {
 
 ZRO_API void zro_param_init(zro_param *param);
 
-/* Its elements; SIZE_MAX if they cannot be counted. */
+/* The number of its elements; SIZE_MAX if that is too large to be counted, or there are too many dimensions. */
 ZRO_API size_t zro_param_count(const zro_param *param);
 
-/* Says that `grad` is the gradient from now on; NULL: that there is none.  Local. */
+/* Says that `grad` is the gradient from now on; NULL: that the gradient is absent.  Local. */
 ZRO_API void zro_param_set_grad(zro_param *param, void *grad);
 
 /* Where zro_params_alloc puts arrays. */
 typedef struct zro_alloc_config {
     size_t struct_size;
-    zro_switch data, grads;    /* which of them it hands out */
-    zro_memory_kind data_kind; /* ONCE: one array for all ranks of a machine; EACH: one a rank */
+    zro_switch data, grads;    /* ON: it hands out the data, or the gradients */
+    zro_memory_kind data_kind; /* ONCE: data exists once per machine; EACH: once per rank */
 } zro_alloc_config;
 
 /* clang-format off */
@@ -418,21 +430,21 @@ typedef struct zro_alloc_config {
 /* clang-format on */
 ZRO_API void zro_alloc_config_init(zro_alloc_config *config);
 
-/* Hands out data and gradients (one array a rank) in group memory before the model is built: zeroed, each parameter at a border
- * of 64 bytes, in reverse order.  Parameters that exist once for a machine are not delivered by a step, and take 1/N of the
+/* Hands out data, and gradients (one array per rank), in group memory before the model is built: zeroed, each parameter aligned
+ * to 64 bytes, in reverse order.  Parameters that exist once per machine are not delivered by a step, and take 1/N of the
  * memory; they are written by zro, or by one rank between two barriers (zro_param_publish).  The program must not move what was
  * handed out.
  *
  * alloc: collective.  free: local; data, grad and memory become NULL; handles that still use the memory keep it alive.
  *
- * INVALID   a parameter that already has data (or a gradient), or whose shape or type cannot be
- * MISMATCH  the ranks passed different ones
- * MEMORY    (PEER on the others) there is not enough; nothing has changed */
+ * INVALID   a parameter already has data (or a gradient), or has a shape or type that is not allowed
+ * MISMATCH  the ranks passed different parameters
+ * MEMORY    (PEER on the others) there is not enough memory; nothing has changed */
 ZRO_MUST zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const zro_alloc_config *config);
 ZRO_API void zro_params_free(zro_param *params, size_t n);
 
-/* One number over the values of all parameters in order and where one ends and the next begins, all NaNs being equal: two runs
- * that print it after every step can be compared with diff.  Local. */
+/* One number computed from the values of all parameters, in order, and from where each of them ends; all NaNs count as equal.
+ * Two runs that print it after every step can be compared with diff.  Local. */
 ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash);
 
 /* ---- plan ---- */
@@ -440,20 +452,23 @@ ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t 
 /* A plan says which rank owns which elements, that is, keeps their state and updates them.  It is a pure function of sizes,
  * types, device tags, groups and the number of ranks, and can be made without a group of ranks. */
 typedef enum zro_partition {
-    ZRO_PARTITION_AUTO = 0,   /* flat; greedy where whole parameters are needed */
-    ZRO_PARTITION_FLAT = 1,   /* each bucket is cut into even ranges at blocks of 1024 elements of a parameter: shards differ by
-                                  at most one block a bucket */
-    ZRO_PARTITION_GREEDY = 2, /* PyTorch's: whole parameters, largest first, each to the rank with the fewest elements */
-    ZRO_PARTITION_BUCKETS = 3, /* PyTorch's for overlap: bucket i to rank i modulo N, or cut: shard_buckets */
-    ZRO_PARTITION_GIVEN = 4    /* whole parameters, by zro_param_group's owners */
+    ZRO_PARTITION_AUTO = 0, /* flat; greedy where whole parameters are needed */
+
+    /* Each bucket is cut into even ranges, at blocks of 1024 elements of a parameter: shards differ by at most one block per
+     * bucket. */
+    ZRO_PARTITION_FLAT = 1,
+    ZRO_PARTITION_GREEDY = 2,  /* as PyTorch: whole parameters, largest first, each to the rank with the fewest elements */
+    ZRO_PARTITION_BUCKETS = 3, /* as PyTorch for overlap: bucket i to rank i modulo N, or cut (shard_buckets) */
+    ZRO_PARTITION_GIVEN = 4    /* whole parameters, to the owners in zro_param_group */
 } zro_partition;
 
-/* Elements [first, first + count) of a parameter, and whose they are.  A parameter without elements has one range, too. */
+/* Elements [first, first + count) of a parameter, and the rank that owns them.  A parameter without elements has one range,
+ * too. */
 typedef struct zro_range {
-    size_t param; /* index: its place in the groups' parameters one after another */
-    size_t first, count;
-    size_t group, bucket; /* that the parameter is in */
-    int32_t owner;
+    size_t param;         /* the parameter's index, counted through the groups one after another */
+    size_t first, count;  /* elements of the parameter */
+    size_t group, bucket; /* in which the parameter is */
+    int32_t owner;        /* a rank */
     uint32_t reserved32;
     uint64_t reserved[2];
 } zro_range;
@@ -461,11 +476,13 @@ typedef struct zro_range {
 typedef struct zro_plan_config {
     size_t struct_size;
     zro_partition partition;
-    zro_switch shard_buckets;    /* BUCKETS: each bucket is cut between parameters, its pieces go to the least loaded ranks */
-    const size_t *bucket_params; /* BUCKETS: indices of parameters, bucket after bucket, each parameter once; NULL: a bucket for
-                                     each type and device tag, as flat has them */
-    const size_t *bucket_lengths; /* how many of them are in each */
-    size_t n_buckets;
+    zro_switch shard_buckets; /* of BUCKETS: a bucket is cut between parameters; its pieces go to the least loaded ranks */
+
+    /* Of BUCKETS: indices of parameters, bucket after bucket, each parameter once.  NULL: one bucket for each type and device
+     * tag, as flat has them. */
+    const size_t *bucket_params;
+    const size_t *bucket_lengths; /* how many of bucket_params are in each bucket */
+    size_t n_buckets;             /* the number of bucket_lengths */
 } zro_plan_config;
 
 /* clang-format off */
@@ -476,13 +493,13 @@ ZRO_API void zro_plan_config_init(zro_plan_config *config);
 typedef struct zro_plan zro_plan;
 typedef struct zro_param_group zro_param_group;
 
-/* Makes the plan of an optimizer with these groups on so many ranks.  Of the parameters name, shape, type and tag are copied.
- * add: a group more, whose parameters form buckets of their own; earlier owners do not change.
+/* create: makes the plan of an optimizer with these groups on that many ranks.  Name, shape, type and tag of the parameters are
+ * copied.  add_group: adds a group, whose parameters form buckets of their own; earlier owners do not change.
  *
- * Local, like all of the plan's functions.  On failure nothing has changed.
+ * Local, like all functions of the plan.  On failure nothing has changed.
  *
- * INVALID  no ranks, no groups, a group without parameters; owners that are missing or no ranks; buckets in which a parameter
- *          is missing or twice; the text names it */
+ * INVALID  no ranks, no groups, or a group without parameters; owners that are missing, or that are not ranks; buckets in which
+ *          a parameter is missing or occurs twice; the text names it */
 ZRO_MUST zro_status zro_plan_create(const zro_param_group *groups, size_t n_groups, int ranks, const zro_plan_config *config,
                                     zro_plan **out);
 ZRO_MUST zro_status zro_plan_add_group(zro_plan *plan, const zro_param_group *group);
@@ -491,36 +508,40 @@ ZRO_API void zro_plan_destroy(zro_plan *plan);
 ZRO_API int zro_plan_ranks(const zro_plan *plan);
 ZRO_API size_t zro_plan_params(const zro_plan *plan);
 ZRO_API size_t zro_plan_buckets(const zro_plan *plan);
-ZRO_API size_t zro_plan_elements(const zro_plan *plan, int rank); /* that a rank owns; ZRO_ALL: all */
+ZRO_API size_t zro_plan_elements(const zro_plan *plan, int rank); /* how many a rank owns; ZRO_ALL: how many there are */
 
-/* Who owns an element of a parameter (0 of one that has none). */
+/* Which rank owns an element of a parameter (element 0 of a parameter that has none). */
 ZRO_MUST zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, int *owner);
 
-/* A rank's ranges in packing order: bucket after bucket or, of greedy and given ones, group after group, and there as the
- * partition put them.  ZRO_ALL: everybody's, by parameter and first element.  The list is the plan's, until it is changed. */
+/* The ranges of a rank in packing order: bucket after bucket (with greedy and given partitions group after group), and inside
+ * these in the order of the partition.  ZRO_ALL: the ranges of all ranks, by parameter and first element.  The list belongs to
+ * the plan and is valid until the plan changes. */
 ZRO_MUST zro_status zro_plan_ranges(const zro_plan *plan, int rank, const zro_range **ranges, size_t *n);
 
-/* The index of the first parameter of this name. */
+/* The index of the first parameter with this name. */
 ZRO_MUST zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param);
 
-/* What must travel from whom to whom if one plan follows another for the same parameters: all runs that have one owner in
- * each, by parameter and first element.  Writes up to `room` of them (none if `out` is NULL) and says how many there are.
+/* What must travel from which rank to which if one plan follows another for the same parameters: the longest ranges that have
+ * one owner in each plan, by parameter and first element.  Writes up to `room` of them (none if `out` is NULL); *n is how many
+ * there are.
  *
- * INVALID  the plans are for other parameters */
-typedef struct zro_overlap {
-    size_t param, first, count;
-    int32_t from, to; /* owners in the first and in the second plan */
+ * INVALID  the plans are for different parameters */
+typedef struct zro_move {
+    size_t param, first, count; /* a parameter's index, and elements of it */
+    int32_t from, to;           /* owners in the first and in the second plan */
     uint64_t reserved[2];
-} zro_overlap;
-ZRO_MUST zro_status zro_plan_intersect(const zro_plan *from, const zro_plan *to, zro_overlap *out, size_t room, size_t *n);
+} zro_move;
+ZRO_MUST zro_status zro_plan_intersect(const zro_plan *from, const zro_plan *to, zro_move *out, size_t room, size_t *n);
 
 /* ---- optimizer ---- */
 
-/* An update rule: how gradients change parameters and state.  Those of the library are got by name or by function; a program
- * may pass a table of its own (see below). */
+/* An update rule: how gradients change parameters and state.  The library's rules are found by name or by function; a program
+ * may pass a table of its own ("tables: rule" below).
+ *
+ * find: by the name in the library ("sgd", "adam", ...) or in PyTorch ("SGD", ...).  It returns NULL if there is no such rule;
+ * do not pass that on to zro_optim_create, where it means an optimizer without a rule. */
 typedef struct zro_rule zro_rule;
-ZRO_API const zro_rule *
-zro_rule_find(const char *name); /* "sgd", "adam", ..., or PyTorch's "SGD", ...; NULL: unknown, and not to be passed on */
+ZRO_API const zro_rule *zro_rule_find(const char *name);
 ZRO_API const zro_rule *zro_rule_sgd(void);
 ZRO_API const zro_rule *zro_rule_adam(void);
 ZRO_API const zro_rule *zro_rule_adamw(void);
@@ -533,11 +554,11 @@ ZRO_API const zro_rule *zro_rule_asgd(void);
 ZRO_API const zro_rule *zro_rule_nadam(void);
 ZRO_API const zro_rule *zro_rule_radam(void);
 
-/* The rules' values as structs.  Names, defaults and meanings are PyTorch's; betas are beta1 and beta2, etas eta_minus and
- * eta_plus, step_sizes step_min and step_max.  `maximize` goes up the gradient. */
+/* The values of each rule as a struct.  Names, defaults and meanings are PyTorch's; its betas are beta1 and beta2 here, its
+ * etas eta_minus and eta_plus, its step_sizes step_min and step_max.  `maximize` goes up the gradient. */
 typedef struct zro_sgd_config {
     size_t struct_size; /* set by the initializer, here and below */
-    const char *rule;   /* and this: whose values these are */
+    const char *rule;   /* set by the initializer: the rule that these values are for */
     double lr, momentum, dampening, weight_decay;
     zro_switch nesterov, maximize; /* nesterov needs momentum > 0 and dampening 0 */
 } zro_sgd_config;
@@ -657,49 +678,51 @@ ZRO_API void zro_asgd_config_init(zro_asgd_config *config);
 ZRO_API void zro_nadam_config_init(zro_nadam_config *config);
 ZRO_API void zro_radam_config_init(zro_radam_config *config);
 
-/* One of a group's values by name, as doubles; switches are 0 and 1. */
+/* One value of a group, by name.  All values are doubles; switches are 0 and 1. */
 typedef struct zro_value {
     const char *name;
     double value;
 } zro_value;
 
-/* Parameters that share values.  Zero what is not used. */
+/* Parameters that share values.  Set fields that are not used to zero. */
 struct zro_param_group {
-    zro_param *params;       /* the program's, kept by reference */
-    const size_t *index;     /* n of them: which of params; NULL: the first n */
-    size_t n;                /* at least 1 */
+    zro_param *params;       /* the program's memory, kept by reference */
+    const size_t *index;     /* n indices: which of params are in the group; NULL: the first n */
+    size_t n;                /* the number of parameters, at least 1 */
     const void *config;      /* the rule's struct for this group; NULL: the one given to create */
-    const zro_value *values; /* on top of that */
-    size_t n_values;
-    const int32_t *owners; /* ZRO_PARTITION_GIVEN: n ranks; otherwise NULL */
-    uint64_t reserved[3];  /* zero */
+    const zro_value *values; /* replace single values of `config` */
+    size_t n_values;         /* the number of values */
+    const int32_t *owners;   /* with ZRO_PARTITION_GIVEN n ranks; otherwise NULL */
+    uint64_t reserved[3];    /* zero */
 };
 
 typedef enum zro_rounding {
     ZRO_NEAREST = 0,
-    ZRO_STOCHASTIC = 1 /* of bf16 parameters without masters: up or down by chance, right on average */
+    ZRO_STOCHASTIC = 1 /* bf16 parameters without masters are rounded up or down at random, so that the average is right */
 } zro_rounding;
 
 /* What is done to gradients before the rule sees them, in this order, each result rounded: unscaled by 1 / loss scale; clipped
  * by norm, that is, multiplied by min(1, clip_norm / (norm + 1e-6)); clipped by value. */
 typedef struct zro_optim_config {
     size_t struct_size;
-    zro_settings settings; /* of an optimizer without a group, for which no environment is read; otherwise the group's count */
-    zro_switch masters;    /* 16-bit parameters are kept in f32 beside them (slot "master"), and rounded from there */
-    zro_rounding rounding;
+    zro_settings settings;       /* with a group of ranks its settings are used instead; no environment is read */
+    zro_switch masters;          /* ON: 16-bit parameters have f32 masters (slot "master"), from which they are rounded */
+    zro_rounding rounding;       /* of 16-bit parameters without masters */
     uint64_t seed;               /* of stochastic rounding */
-    double clip_norm;            /* > 0; 0: off; INFINITY: only measured */
+    double clip_norm;            /* the largest norm, > 0; 0: no clipping; INFINITY: the norm is only measured */
     double clip_norm_type;       /* 2, INFINITY, or any p > 0 */
-    double clip_value;           /* > 0; 0: off */
-    zro_switch skip_non_finite;  /* a step in which a gradient is NaN or infinite changes nothing */
-    zro_switch loss_scale;       /* dynamic: a step skipped for that reason makes the scale smaller; includes skip_non_finite */
-    double scale_init;           /* > 0, held in f32 */
-    double scale_growth;         /* > 1, after growth_interval steps one after another that were not skipped */
-    double scale_backoff;        /* in (0, 1) */
+    double clip_value;           /* the largest absolute value, > 0; 0: no clipping */
+    zro_switch skip_non_finite;  /* ON: a step in which a gradient is NaN or infinite changes nothing */
+    zro_switch loss_scale;       /* ON: the loss scale is dynamic: a skipped step makes it smaller; includes skip_non_finite */
+    double scale_init;           /* the first scale, > 0, held in f32 */
+    double scale_growth;         /* > 1: multiplies the scale after growth_interval steps in a row that were not skipped */
+    double scale_backoff;        /* in (0, 1): multiplies the scale after a step that was skipped */
     uint32_t growth_interval;    /* > 0 */
     const zro_plan_config *plan; /* NULL: the defaults; copied */
-    zro_switch parameters_as_bucket_view; /* ON: data that zro has not handed out moves into group memory, an array a rank,
-                                             packed by owner; destroy puts pointers and the values of then back */
+
+    /* ON: data that zro has not handed out moves into group memory, one array per rank, packed by owner.  destroy puts the
+     * pointers back, and copies the values as they are then. */
+    zro_switch parameters_as_bucket_view;
 } zro_optim_config;
 
 /* clang-format off */
@@ -711,56 +734,60 @@ ZRO_API void zro_optim_config_init(zro_optim_config *config);
 
 typedef struct zro_optim zro_optim;
 
-/* Makes an optimizer for the groups' parameters, none of which may share memory with another (tied weights are one parameter).
- * `rule_config` is the rule's struct with the values of groups that have none of their own (NULL: the defaults); a NULL rule
- * keeps no state and updates nothing, because the program does.  `rule` and what it points to must stay until destroy.
+/* Makes an optimizer for the parameters of the groups, none of which may share memory with another (tied weights are one
+ * parameter).  `rule_config` is the rule's struct with the values of groups that have none of their own (NULL: the defaults).
+ * Without a rule (NULL) it keeps no state and updates nothing: the program does the updates.  `rule` and what it points to must
+ * stay until destroy.
  *
  * With a group of ranks the optimizer is sharded over it: each rank keeps the state of what it owns by the plan, updates that,
- * and gets the rest from the others.  NULL: it is not.  Everything below is the same for both; "collective" is what a sharded
- * one's calls are.  Gradients are the program's business: each owner uses its own, so average them first.
+ * and gets the rest from the others.  With NULL it is not sharded.  Everything below holds for both; a call that is
+ * "collective" is so for a sharded optimizer alone.  Averaging gradients is the program's business: each owner uses its own
+ * gradients, so average them first.
  *
- * A parameter's index is its place in the groups' parameters one after another, groups added later included.
+ * A parameter's index is counted through the groups one after another; groups that are added later continue it.
  *
  * Collective.  INVALID and UNSUPPORTED on one rank are PEER on the others; the group of ranks stays whole, and is kept alive by
- * the optimizer.  destroy: local; waits for nobody.
+ * the optimizer.  destroy: local; does not wait for peers.
  *
- * INVALID      no groups, a group without parameters, a parameter that is NULL, twice there, or not dense; a value out of
- *              range, unknown, NaN; a config of another rule; owners that are no ranks; the text names it
- * UNSUPPORTED  an element type that the rule has no loop for; kernels that this processor lacks; flat for a rule that needs
- *              whole parameters
+ * INVALID      there are no groups; a group has no parameters; a parameter is NULL, occurs twice, or is not dense; a value is
+ *              out of range, unknown or NaN; a config belongs to another rule; owners are not ranks; the text names it
+ * UNSUPPORTED  the rule has no loop for an element type; this processor does not have the kernels; the partition is flat, but
+ *              the rule needs whole parameters, or there is no rule
  * MISMATCH     the ranks passed different parameters, values or settings; the text says which */
 ZRO_MUST zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
                                      const void *rule_config, const zro_optim_config *config, zro_optim **out);
 ZRO_API void zro_optim_destroy(zro_optim *optim);
 
-/* Another group of parameters, with the config given to create where it has none of its own; what others own does not change.
- * Collective.  On failure nothing has changed. */
+/* Adds a group of parameters, with the config given to create if it has none of its own.  The owners of earlier parameters do
+ * not change.  Collective.  On failure nothing has changed. */
 ZRO_MUST zro_status zro_optim_add_param_group(zro_optim *optim, const zro_param_group *group);
 
-/* Who owns what: the optimizer's, until it is destroyed or a group is added.  One that is not sharded has one owner. */
+/* Which rank owns what.  The plan belongs to the optimizer, and is valid until that is destroyed or a group is added.  Without
+ * sharding it has one owner. */
 ZRO_API const zro_plan *zro_optim_plan(const zro_optim *optim);
 
-/* One step for all parameters that have a gradient; that of the owner counts.  `user` is handed to the rule.  Gradients stay as
- * they are.  Collective.  Nothing has changed if it fails, unless a rank was lost or late in the middle: then parameters may be
- * torn between two steps, which step, publish and consolidate say from then on, and refuse.
+/* One step for all parameters that have a gradient; the gradient of the owner counts.  `user` is handed to the rule.  Gradients
+ * stay as they are.  Collective.  If it fails nothing has changed, unless a rank was lost or timed out in the middle: then
+ * parameters may be torn between two steps, and step, publish and consolidate say so and refuse from then on.
  *
- * INVALID   a gradient is said to be present, or data to exist, where the pointer is NULL; the text names the parameter
- * STATE     what zro handed out was moved; parameters are torn
+ * INVALID   the pointer to data, or to a gradient that is present, is NULL; the text names the parameter
+ * STATE     the program has moved memory that zro handed out; or parameters are torn
  * MISMATCH  the ranks' groups have different values; ranks that share a parameter disagree whether it has a gradient */
 ZRO_MUST zro_status zro_optim_step(zro_optim *optim, void *user);
 
-/* The same in two halves: update what this rank owns; bring it to all ranks.  publish without the other sends what the owners
- * have. Both collective. */
+/* The same in two halves: step_local updates what this rank owns, publish brings it to all ranks.  publish without step_local
+ * sends what the owners have.  Both are collective. */
 ZRO_MUST zro_status zro_optim_step_local(zro_optim *optim, void *user);
 ZRO_MUST zro_status zro_optim_publish(zro_optim *optim);
 
-/* Makes a write of the program known: root's values of a parameter (ZRO_ALL_PARAMS: of all) become everybody's, and masters are
- * made from them.  Collective; root is a rank (0 of an optimizer that is not sharded). */
+/* Makes a write of the program known: all ranks get root's values of a parameter (ZRO_ALL_PARAMS: of all of them), and masters
+ * are made from these.  Collective; root is a rank (0 if the optimizer is not sharded). */
 #define ZRO_ALL_PARAMS SIZE_MAX
 ZRO_MUST zro_status zro_param_publish(zro_optim *optim, size_t param, int root);
 
-/* What a user needs to know when it is slow: rule, stages, owners, where parameters lie, deliveries and bytes, as text.  Writes
- * up to `bytes`, with a 0 at the end, and returns how many characters the whole text has, like snprintf.  Local. */
+/* A text that helps to find out why an optimizer is slow: rule, stages, owners, where parameters lie, deliveries and their
+ * bytes.  Writes up to `bytes`, with a 0 at the end, and returns how many characters the whole text has, as snprintf does.
+ * Local. */
 ZRO_API size_t zro_optim_describe(const zro_optim *optim, char *text, size_t bytes);
 
 /* Calls fn, which computes gradients and *loss, then steps; if fn fails, its status is returned (PEER on other ranks) and
@@ -769,47 +796,48 @@ typedef zro_status (*zro_closure_fn)(void *user, double *loss);
 ZRO_MUST zro_status zro_optim_step_closure(zro_optim *optim, zro_closure_fn fn, void *fn_user, void *user, double *loss);
 
 typedef enum zro_zero_grad {
-    ZRO_ZERO_CLEAR = 0, /* gradients are filled with zeros and absent */
-    ZRO_ZERO_LEAVE = 1, /* absent, the memory as it is: for a backward that overwrites */
-    ZRO_ZERO_KEEP = 2   /* filled with zeros and as present as they were */
+    ZRO_ZERO_CLEAR = 0, /* gradients are filled with zeros and become absent */
+    ZRO_ZERO_LEAVE = 1, /* gradients become absent, and the memory stays as it is: for a backward that overwrites it */
+    ZRO_ZERO_KEEP = 2   /* gradients are filled with zeros, and stay present if they were */
 } zro_zero_grad;
 ZRO_MUST zro_status zro_optim_zero_grad(zro_optim *optim, zro_zero_grad how);
 
-/* Groups and their values: doubles in the rule's order, the user's to change between steps; they take effect in the next step.
- * Setting checks all of them before it changes any.  Local.
+/* Groups and their values: doubles in the rule's order.  The program may change them between steps; they take effect in the
+ * next step.  Setting checks all of them before it changes any.  Local.
  *
- * INVALID  no such group or value, or out of range; the text has name and value
- * MEMORY   the values need state that there is no memory for */
+ * INVALID  there is no such group or value, or the value is out of range; the text has its name and value
+ * MEMORY   the values need state for which there is no memory */
 ZRO_API size_t zro_optim_groups(const zro_optim *optim);
 ZRO_API size_t zro_optim_params(const zro_optim *optim);
-ZRO_API size_t zro_optim_values(const zro_optim *optim);                    /* how many a group has */
-ZRO_API const char *zro_optim_value_name(const zro_optim *optim, size_t i); /* NULL: there is no i-th */
+ZRO_API size_t zro_optim_values(const zro_optim *optim);                    /* how many values each group has */
+ZRO_API const char *zro_optim_value_name(const zro_optim *optim, size_t i); /* NULL if there is no i-th value */
 ZRO_MUST zro_status zro_optim_get_value(const zro_optim *optim, size_t group, const char *name, double *value);
 ZRO_MUST zro_status zro_optim_set_value(zro_optim *optim, size_t group, const char *name, double value);
 ZRO_MUST zro_status zro_optim_get_values(const zro_optim *optim, size_t group, double *values, size_t n);
 ZRO_MUST zro_status zro_optim_set_values(zro_optim *optim, size_t group, const double *values, size_t n);
 
-/* State as memory: this rank's part of a parameter's slot, to be read and written between steps at an address that stays until
- * destroy.  A slot is absent until its parameter is stepped or loaded (Adagrad's are there from creation).  Names are
- * PyTorch's.  Slots are in f32, or f64 for f64 parameters; one that is a single number for the parameter ("step") is an f64.
+/* State as memory: this rank's part of a parameter's slot, to be read and written between steps, at an address that stays until
+ * destroy.  A slot is absent until its parameter is stepped or loaded (Adagrad's slots exist from creation).  Names are
+ * PyTorch's.  Slots are in f32, or in f64 for f64 parameters; a slot that is a single number per parameter ("step") is an f64.
  * "master" holds the f32 masters.
  *
- * INVALID  no such parameter, or the rule has no slot of that name (that it would need with other values is no error) */
+ * INVALID  there is no such parameter, or the rule has no slot of that name (a slot that it needs only with other values is
+ *          absent, which is no error) */
 typedef struct zro_slot {
-    void *data;          /* NULL if absent */
-    size_t first, count; /* elements of the parameter; 0 and 1 of a single number */
-    zro_dtype dtype;
-    uint32_t present;
+    void *data;          /* NULL if the slot is absent */
+    size_t first, count; /* elements of the parameter; 0 and 1 for a single number */
+    zro_dtype dtype;     /* of data */
+    uint32_t present;    /* 0: the slot is absent */
     uint64_t reserved[4];
 } zro_slot;
-ZRO_API size_t zro_optim_slots(const zro_optim *optim);                    /* how many the rule has, those unused included */
-ZRO_API const char *zro_optim_slot_name(const zro_optim *optim, size_t i); /* NULL: there is no i-th */
+ZRO_API size_t zro_optim_slots(const zro_optim *optim);                    /* how many the rule has, unused ones included */
+ZRO_API const char *zro_optim_slot_name(const zro_optim *optim, size_t i); /* NULL if there is no i-th slot */
 ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const char *name, zro_slot *slot);
 
-/* The norm over all gradients, as it is now, and the gradients clipped in place: multiplied by min(1, max_norm / (norm +
- * 1e-6)), or held within +-max_value (> 0).  norm_type is 2, INFINITY or any p > 0.  A norm or a factor that is not finite
- * goes into the gradients as in PyTorch.  Absent gradients do not count.  `norm` may be NULL.  Under loss scale gradients are
- * still scaled when this is called: use the setting.
+/* Clip the gradients in place, as they are now.  norm: computes the norm over all gradients (`norm` may be NULL) and multiplies
+ * them by min(1, max_norm / (norm + 1e-6)); norm_type is 2, INFINITY or any p > 0; a norm or factor that is not finite goes
+ * into the gradients, as in PyTorch.  value: holds them within +-max_value (> 0).  Absent gradients do not count.  With a loss
+ * scale, gradients are still scaled when these are called: use clip_norm and clip_value of zro_optim_config instead.
  *
  * Each owner's gradients count, and are what is clipped.  norm: collective; value: local. */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
@@ -818,14 +846,14 @@ ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
 /* What the last step found, and the loss scale: multiply the loss by `scale` before backward. */
 typedef struct zro_step_info {
     size_t struct_size;      /* set by the initializer */
-    double scale;            /* 1 without loss scale */
-    uint32_t growth_tracker; /* steps since it last changed */
-    uint32_t skipped;        /* the last step was */
-    uint64_t n_skipped;      /* all of them */
+    double scale;            /* the loss scale; 1 without one */
+    uint32_t growth_tracker; /* steps since the scale last changed */
+    uint32_t skipped;        /* 1: the last step was skipped */
+    uint64_t n_skipped;      /* how many steps were skipped */
     uint64_t n_steps;        /* calls of step, skipped ones included */
-    uint64_t n_updated;      /* parameters, of those this rank owns, that the last step updated: they had a gradient */
-    double norm;             /* of the last step's gradients, unscaled, before clipping; NaN if it was not asked for */
-    uint64_t state_bytes;    /* of this rank: slots and masters */
+    uint64_t n_updated;      /* how many of the parameters that this rank owns the last step updated: they had a gradient */
+    double norm;             /* of the last step's gradients, unscaled, before clipping; NaN if it was not measured */
+    uint64_t state_bytes;    /* bytes of slots and masters on this rank */
 } zro_step_info;
 /* clang-format off */
 #define ZRO_STEP_INFO_INIT { sizeof(zro_step_info), 1, 0, 0, 0, 0, 0, 0, 0 }
@@ -833,78 +861,84 @@ typedef struct zro_step_info {
 ZRO_API void zro_step_info_init(zro_step_info *info);
 ZRO_MUST zro_status zro_optim_info(const zro_optim *optim, zro_step_info *info);
 
-/* Sets scale and growth tracker, to go on from where another run was.  STATE without loss scale. */
+/* Sets scale and growth tracker, in order to resume another run.  STATE without a loss scale. */
 ZRO_MUST zro_status zro_optim_set_scale(zro_optim *optim, double scale, uint32_t growth_tracker);
 
 /* ---- state ---- */
 
-/* An optimizer's state apart from it, a copy as of its making: groups with their values, parameters by index and name, slots by
- * name; not the parameters' values.  Names of values and slots are PyTorch's; the first of a list is "betas:0". */
+/* A copy of an optimizer's state, independent of the optimizer: groups with their values, parameters by index and name, slots
+ * by name.  It does not have the values of the parameters.  Names of values and slots are PyTorch's; the first of a list is
+ * "betas:0". */
 typedef struct zro_state zro_state;
 
-/* The whole state on rank `to`, or on all.  Each shard is sent once, in pieces; on other ranks nothing grows and *out is NULL,
- * which asking explains.  Of an optimizer that is not sharded: the state here, whatever `to`.  Collective.
+/* Brings the whole state to rank `to`, or to all ranks (ZRO_ALL).  Each shard is sent once, in pieces.  On other ranks no
+ * memory is taken and *out is NULL; calls on such a state are STATE, with a text that explains it.  An optimizer that is not
+ * sharded returns its state, whatever `to` is.  Collective.
  *
- * STATE  parameters are torn (zro_optim_step); owners of one parameter disagree about a single number */
+ * STATE  parameters are torn (zro_optim_step), or owners of one parameter disagree about a slot that is a single number */
 ZRO_MUST zro_status zro_optim_consolidate(zro_optim *optim, int to, zro_state **out);
 
-/* Takes over values and state, sharded or not and whatever the plan of the optimizer that it came from; `state` stays as it is.
- * All of it is checked before anything changes.  Values that say how PyTorch computes (foreach, fused, capturable,
- * differentiable) or that its schedules keep there mean nothing here.  A parameter without slots has no state yet; without
- * "master" that is made from the parameter.  Collective: every rank passes the same state.
+/* Takes over values and state from an optimizer that was sharded or not, with any plan; `state` stays as it is.  Everything is
+ * checked before anything changes.  Values that say how PyTorch computes (foreach, fused, capturable, differentiable), or that
+ * its schedules keep there, are ignored.  A parameter without slots has no state yet; a missing "master" is made from the
+ * parameter.  Collective: every rank passes the same state.
  *
- * INVALID   another number of groups or parameters, another name, shape, type, slot or value; the text names it
+ * INVALID   the number of groups or parameters, or a name, shape, type, slot or value is not that of this optimizer; the text
+ *           names it
  * STATE     this rank has no state (NULL): broadcast it
  * MISMATCH  the ranks' states differ in what they describe */
 ZRO_MUST zro_status zro_optim_load(zro_optim *optim, const zro_state *state);
 
-/* root's state on all ranks.  *state is root's own and stays; on others it must be NULL and is made.  Collective. */
+/* root's state on all ranks.  On root *state is its own, and stays; on other ranks *state must be NULL, and is made.
+ * Collective. */
 ZRO_MUST zro_status zro_state_broadcast(zro_group *group, zro_state **state, int root);
 
-/* By hand: an empty one ("" is no rule); then group after group, and each group's parameters (name, shape and types of `param`
- * are copied), in any order slots of `count` elements: all of the parameter's, or one.  `data` is copied; NULL: zeros.  Names
- * have at most 512 bytes, those of slots no ':'.  Local. */
+/* A state made by hand.  create makes an empty one (rule "": of an optimizer without a rule).  Then add group after group,
+ * after each group its parameters (name, shape and types of `param` are copied), and in any order slots of `count` elements: as
+ * many as the parameter has, or one.  `data` is copied; NULL: zeros.  Names have at most 512 bytes, and those of slots no ':'.
+ * set_value replaces a value, or adds one.  Local. */
 ZRO_MUST zro_status zro_state_create(const char *rule, zro_state **out);
 ZRO_API void zro_state_destroy(zro_state *state);
 ZRO_MUST zro_status zro_state_add_group(zro_state *state, const zro_value *values, size_t n);
 ZRO_MUST zro_status zro_state_add_param(zro_state *state, const zro_param *param);
 ZRO_MUST zro_status zro_state_add_slot(zro_state *state, size_t param, const char *slot, zro_dtype dtype, const void *data,
                                        size_t count);
-ZRO_MUST zro_status zro_state_set_value(zro_state *state, size_t group, const char *name, double value); /* new or not */
+ZRO_MUST zro_status zro_state_set_value(zro_state *state, size_t group, const char *name, double value);
 
-/* How many steps the optimizer had made, and its loss scale; scale 0: it has none. */
+/* How many steps the optimizer had made, and its loss scale. */
 typedef struct zro_progress {
-    uint64_t steps;
-    double scale;
-    uint32_t growth_tracker;
+    uint64_t steps;          /* calls of step, skipped ones included */
+    double scale;            /* the loss scale; 0: there is none */
+    uint32_t growth_tracker; /* steps since the scale last changed */
     uint32_t reserved32;
     uint64_t reserved[4];
 } zro_progress;
 ZRO_MUST zro_status zro_state_get_progress(const zro_state *state, zro_progress *progress);
 ZRO_MUST zro_status zro_state_set_progress(zro_state *state, const zro_progress *progress);
 
-/* Asking.  Local.  On a rank that has no state (NULL) numbers are 0 and the others STATE, with a text that says what to call.
+/* Queries.  Local.  On a rank that has no state (NULL), calls that return a number return 0, and calls that return a status
+ * return STATE, with a text that says what to call.
  *
- * group: the index of its first parameter, how many it has, and how many values.  param: name, shape and types; no data.
- * slot: data is writable until destroy; absent if the parameter has no such slot. */
-ZRO_API const char *zro_state_rule(const zro_state *state); /* NULL without a state */
+ * group: the index of its first parameter, the number of its parameters, and the number of its values.  param: name, shape and
+ * types, without data.  slot: its data is writable until destroy; it is absent if the parameter has no such slot. */
+ZRO_API const char *zro_state_rule(const zro_state *state); /* NULL if there is no state */
 ZRO_API size_t zro_state_groups(const zro_state *state);
 ZRO_API size_t zro_state_params(const zro_state *state);
-ZRO_API uint64_t zro_state_bytes(const zro_state *state); /* of all slots */
+ZRO_API uint64_t zro_state_bytes(const zro_state *state); /* of all slots together */
 ZRO_MUST zro_status zro_state_group(const zro_state *state, size_t group, size_t *first, size_t *n, size_t *n_values);
 ZRO_MUST zro_status zro_state_value(const zro_state *state, size_t group, size_t i, zro_value *value);
 ZRO_MUST zro_status zro_state_get_value(const zro_state *state, size_t group, const char *name, double *value);
 ZRO_MUST zro_status zro_state_param(const zro_state *state, size_t param, zro_param *out);
 ZRO_API size_t zro_state_slots(const zro_state *state, size_t param);
-ZRO_API const char *zro_state_slot_name(const zro_state *state, size_t param, size_t i); /* NULL: there is no i-th */
+ZRO_API const char *zro_state_slot_name(const zro_state *state, size_t param, size_t i); /* NULL if there is no i-th slot */
 ZRO_MUST zro_status zro_state_slot(const zro_state *state, size_t param, const char *name, zro_slot *slot);
 
-/* As a safetensors file, or as its bytes (freed by zro_bytes_free): tensors "<slot>:0:<name>" and one JSON text of metadata.
- * A file is written beside `path` and renamed over it.  Local.
+/* A state as a safetensors file (write, read), or as the bytes of one (pack, unpack; freed by zro_bytes_free): tensors
+ * "<slot>:0:<name>" and one JSON text of metadata.  A file is written beside `path` and renamed over it.  Local.
  *
- * INVALID      two parameters have one name, or a value is not finite: such a state cannot be written
- * FORMAT       it is no such file; the text says where
- * UNSUPPORTED  a build without checkpoints (ZRO_CHECKPOINT=OFF) */
+ * INVALID      two parameters have the same name, or a value is not finite: such a state cannot be written
+ * FORMAT       these bytes are no such file; the text says where they differ
+ * UNSUPPORTED  the library was built without checkpoints (ZRO_CHECKPOINT=OFF) */
 ZRO_MUST zro_status zro_state_write(const zro_state *state, const char *path);
 ZRO_MUST zro_status zro_state_read(const char *path, zro_state **out);
 ZRO_MUST zro_status zro_state_pack(const zro_state *state, void **bytes, size_t *n);
@@ -912,46 +946,48 @@ ZRO_MUST zro_status zro_state_unpack(const void *bytes, size_t n, zro_state **ou
 
 /* ---- schedules ---- */
 
-/* A schedule sets the value "lr" of an optimizer's groups: those that exist when it is made.  Making one sets the first step's;
- * zro_schedule_step, after each step of the optimizer, the next one's.  "First lr" is a group's before its first schedule.
- * Several on one optimizer multiply up as in PyTorch.
- * Numbers are PyTorch's, names of arguments too.  Local.  Schedules and optimizer may be destroyed in any order.
+/* A schedule sets the value "lr" of those groups of an optimizer that exist when the schedule is made.  Making it sets the lr
+ * of the first step; zro_schedule_step, called after each step of the optimizer, sets that of the next step.  The "first lr" of
+ * a group is the one before its first schedule.  Several schedules on one optimizer multiply, as in PyTorch.  Numbers and names
+ * of arguments are PyTorch's.  Local.  Schedules and optimizer may be destroyed in any order.
  *
  * INVALID  an argument is out of range; the text names it */
 typedef struct zro_schedule zro_schedule;
 
-/* lr times gamma (>= 0) every step_size (>= 1) steps; at each of the milestones, which never decrease; after every step. */
+/* Multiply lr by gamma (>= 0).  step_lr: every step_size (>= 1) steps.  multi_step: at each of the milestones, which never
+ * decrease.  exponential: after every step. */
 ZRO_MUST zro_status zro_schedule_step_lr(zro_optim *optim, uint64_t step_size, double gamma, zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_multi_step(zro_optim *optim, const uint64_t *milestones, size_t n, double gamma,
                                             zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_exponential(zro_optim *optim, double gamma, zro_schedule **out);
 
-/* To 0 within total_iters, as (1 - t / total_iters)^power, power >= 0. */
+/* Brings lr to 0 within total_iters steps, as (1 - t / total_iters)^power, power >= 0. */
 ZRO_MUST zro_status zro_schedule_polynomial(zro_optim *optim, uint64_t total_iters, double power, zro_schedule **out);
 
-/* Half a cosine to eta_min (>= 0) within t_max (>= 1) steps, and back; or again and again from the top, first in t_0 (>= 1)
- * steps and each time t_mult (>= 1) times as long. */
+/* cosine: half a cosine down to eta_min (>= 0) within t_max (>= 1) steps, and back.  cosine_restarts: half a cosine down to
+ * eta_min, again and again from the top, first in t_0 (>= 1) steps and each time t_mult (>= 1) times as long. */
 ZRO_MUST zro_status zro_schedule_cosine(zro_optim *optim, uint64_t t_max, double eta_min, zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_cosine_restarts(zro_optim *optim, uint64_t t_0, uint64_t t_mult, double eta_min,
                                                  zro_schedule **out);
 
-/* lr times a factor that goes from start, in (0, 1], to end, in [0, 1], within total_iters; that is constant, in [0, 1], until
- * then, and 1 afterwards.  With total_iters 0 they stay as they began, as in PyTorch. */
+/* Multiply lr by a factor.  linear: it goes from start_factor, in (0, 1], to end_factor, in [0, 1], within total_iters steps.
+ * constant: it is `factor`, in [0, 1], for total_iters steps, and 1 afterwards.  With total_iters 0 they stay as they began, as
+ * in PyTorch. */
 ZRO_MUST zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end_factor, uint64_t total_iters,
                                         zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total_iters, zro_schedule **out);
 
-/* Up to max_lr and down, and momentum (or beta1) the other way round.  As in PyTorch it replaces the first lr. */
+/* lr goes up to max_lr and down again, and momentum (or beta1) the other way round.  As in PyTorch it replaces the first lr. */
 typedef struct zro_one_cycle_config {
     size_t struct_size;
     double max_lr;
-    uint64_t total_steps;   /* > 0 */
-    double pct_start;       /* share of steps that go up, in [0, 1] */
-    zro_switch linear;      /* OFF: half a cosine */
-    zro_switch three_phase; /* down to where it began, then on */
-    zro_switch cycle_momentum;
-    double base_momentum, max_momentum;
-    double div_factor, final_div_factor; /* it begins at max_lr / div_factor, and ends at that / final_div_factor */
+    uint64_t total_steps;                /* > 0 */
+    double pct_start;                    /* the share of steps in which lr goes up, in [0, 1] */
+    zro_switch linear;                   /* ON: along straight lines; OFF: along half a cosine */
+    zro_switch three_phase;              /* ON: after max_lr, lr goes down to where it began, and then on to its end */
+    zro_switch cycle_momentum;           /* ON: momentum changes, too */
+    double base_momentum, max_momentum;  /* momentum at max_lr, and at the ends */
+    double div_factor, final_div_factor; /* lr begins at max_lr / div_factor, and ends at that / final_div_factor */
 } zro_one_cycle_config;
 /* clang-format off */
 #define ZRO_ONE_CYCLE_CONFIG_INIT { sizeof(zro_one_cycle_config), 0, 0, 0.3, ZRO_OFF, ZRO_OFF, ZRO_ON, 0.85, 0.95, 25, 1e4 }
@@ -959,16 +995,17 @@ typedef struct zro_one_cycle_config {
 ZRO_API void zro_one_cycle_config_init(zro_one_cycle_config *config);
 ZRO_MUST zro_status zro_schedule_one_cycle(zro_optim *optim, const zro_one_cycle_config *config, zro_schedule **out);
 
-/* lr times factor when the metric has not become better for `patience` steps; stepped by zro_schedule_step_metric. */
+/* Multiplies lr by `factor` when the metric has not improved for `patience` steps.  It is stepped by
+ * zro_schedule_step_metric. */
 typedef struct zro_plateau_config {
     size_t struct_size;
-    zro_switch maximize; /* more is better */
-    double factor;       /* in (0, 1) */
-    uint64_t patience;
-    double threshold;
-    zro_switch threshold_absolute; /* OFF: relative to the best */
-    uint64_t cooldown;
-    double min_lr, eps; /* smaller changes than eps are not made */
+    zro_switch maximize;           /* ON: a larger metric is better */
+    double factor;                 /* in (0, 1) */
+    uint64_t patience;             /* steps without improvement that are tolerated */
+    double threshold;              /* by how much the metric must improve on the best */
+    zro_switch threshold_absolute; /* OFF: the threshold is relative to the best */
+    uint64_t cooldown;             /* steps after a change that do not count against patience */
+    double min_lr, eps;            /* lr does not go below min_lr; changes smaller than eps are not made */
 } zro_plateau_config;
 /* clang-format off */
 #define ZRO_PLATEAU_CONFIG_INIT { sizeof(zro_plateau_config), ZRO_OFF, 0.1, 10, 1e-4, ZRO_OFF, 0, 0, 1e-8 }
@@ -976,13 +1013,13 @@ typedef struct zro_plateau_config {
 ZRO_API void zro_plateau_config_init(zro_plateau_config *config);
 ZRO_MUST zro_status zro_schedule_plateau(zro_optim *optim, const zro_plateau_config *config, zro_schedule **out);
 
-/* lr = the group's first lr times fn(user, group, steps so far). */
+/* Sets lr to the group's first lr times fn(user, group, steps so far). */
 typedef double (*zro_lr_fn)(void *user, size_t group, uint64_t steps);
 ZRO_MUST zro_status zro_schedule_lambda(zro_optim *optim, zro_lr_fn fn, void *user, zro_schedule **out);
 
-/* All of them after each other in every step; or one after another, the i-th until milestones[i] (n - 1 of them, which never
- * decrease), each beginning anew.  They take over the schedules, which must be of one optimizer and no plateaus, also if they
- * fail. */
+/* Combine schedules.  chained: every step applies all of them, one after another.  sequential: the i-th applies until
+ * milestones[i] (there are n - 1 of them, which never decrease), and then the next one begins anew.  Both take over the
+ * schedules, even if they fail; these must belong to one optimizer, and none may be a plateau. */
 ZRO_MUST zro_status zro_schedule_chained(zro_schedule *const *schedules, size_t n, zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_sequential(zro_schedule *const *schedules, size_t n, const uint64_t *milestones,
                                             zro_schedule **out);
@@ -990,24 +1027,25 @@ ZRO_MUST zro_status zro_schedule_sequential(zro_schedule *const *schedules, size
 /* On failure nothing has changed.
  *
  * INVALID  the rule refuses what the schedule computes, such as a negative lr
- * STATE    plateau needs a metric, and the others have none; a one-cycle is over; the schedule was taken over */
+ * STATE    a plateau was stepped without a metric, or another schedule with one; a one-cycle is over; the schedule was taken
+ *          over by another one */
 ZRO_MUST zro_status zro_schedule_step(zro_schedule *schedule);
 ZRO_MUST zro_status zro_schedule_step_metric(zro_schedule *schedule, double metric);
 ZRO_API void zro_schedule_destroy(zro_schedule *schedule);
 
 /* ---- lbfgs ---- */
 
-/* L-BFGS with PyTorch's numbers, in one process and on the calling thread: it looks at all parameters at once and evaluates the
- * function several times a step.  Parameters are all f32 or all f64, gradients of the same type; an absent gradient is zero.
- * All memory, 2 (history_size + 1) vectors and a few more, is taken by create. */
+/* L-BFGS with PyTorch's numbers, in one process and on the calling thread.  It looks at all parameters at once and evaluates
+ * the function several times per step.  Parameters are all f32 or all f64, with gradients of the same type; an absent gradient
+ * counts as zero.  create takes all memory: 2 (history_size + 1) vectors and a few more. */
 typedef struct zro_lbfgs_config {
     size_t struct_size;
     double lr;                               /* > 0 */
-    uint32_t max_iter;                       /* of one step, > 0 */
-    uint32_t max_eval;                       /* 0: max_iter * 5 / 4 */
-    double tolerance_grad, tolerance_change; /* >= 0 */
-    uint32_t history_size;                   /* > 0 */
-    zro_switch strong_wolfe;                 /* line search */
+    uint32_t max_iter;                       /* the most iterations per step, > 0 */
+    uint32_t max_eval;                       /* the most evaluations per step; 0: max_iter * 5 / 4 */
+    double tolerance_grad, tolerance_change; /* a step ends when the gradient, or a change, is smaller; >= 0 */
+    uint32_t history_size;                   /* how many pairs it remembers, > 0 */
+    zro_switch strong_wolfe;                 /* ON: a line search with the strong Wolfe conditions; OFF: it moves by lr */
     zro_settings settings;
 } zro_lbfgs_config;
 /* clang-format off */
@@ -1019,7 +1057,8 @@ typedef struct zro_lbfgs zro_lbfgs;
 ZRO_MUST zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config *config, zro_lbfgs **out);
 
 /* fn computes gradients and *loss for the parameters as they are; it must not step this handle (STATE).  If it fails, its
- * status is returned and the parameters are as they were.  *loss (or NULL): that at the beginning of the step. */
+ * status is returned and the parameters are as they were.  *loss becomes the loss at the beginning of the step; it may be
+ * NULL. */
 ZRO_MUST zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, double *loss);
 
 /* Totals over all steps. */
@@ -1031,19 +1070,21 @@ ZRO_API void zro_lbfgs_destroy(zro_lbfgs *lbfgs);
 
 typedef struct zro_stats {
     size_t struct_size;     /* set by the initializer; the library fills what fits */
-    uint64_t operations;    /* collective operations begun, those inside other calls included */
-    uint64_t direct_bytes;  /* of peers' memory read or written in place */
-    uint64_t link_bytes;    /* sent to peers in messages: by link, headers included, or through rings in shared memory */
-    uint64_t link_messages; /* their number */
-    uint64_t waits;         /* that did not end at the first look */
-    uint64_t sleeps;        /* of those waits, in the kernel */
-    uint64_t wait_ns;       /* in sleeping waits */
-    uint64_t heap_bytes;    /* of this rank now, by the library's allocator: all groups made from the first */
-    uint64_t heap_peak_bytes;
-    uint64_t shared_bytes;  /* group memory of this rank now, its share of what exists once included */
-    uint64_t control_bytes; /* of the slots and links of this group, for all ranks */
-    uint64_t deliveries;    /* by an optimizer's steps: of one owner's part of one bucket to all ranks */
-    uint64_t state_bytes;   /* of heap_bytes: state of optimizers */
+    uint64_t operations;    /* collective operations begun, including those inside other calls */
+    uint64_t direct_bytes;  /* bytes of peers' memory that were read or written in place */
+    uint64_t link_bytes;    /* bytes sent to peers in messages: by link, headers included, or through rings in shared memory */
+    uint64_t link_messages; /* the number of these messages */
+    uint64_t waits;         /* waits that did not end while the waiter was still spinning */
+    uint64_t sleeps;        /* how often these waits slept in the kernel */
+    uint64_t wait_ns;       /* the time of these waits */
+
+    /* Heap of this rank now, for all groups made from the first one together; buffers of messages are in control_bytes. */
+    uint64_t heap_bytes;
+    uint64_t heap_peak_bytes; /* the most that heap_bytes has been */
+    uint64_t shared_bytes;    /* group memory of this rank now, with its share of what exists once per machine */
+    uint64_t control_bytes;   /* slots, links and buffers of messages of this group, for all ranks of this machine together */
+    uint64_t deliveries;      /* by an optimizer's steps; each brings one owner's part of one transfer to all ranks */
+    uint64_t state_bytes;     /* the part of heap_bytes that is state of optimizers */
 } zro_stats;
 
 /* clang-format off */
@@ -1053,37 +1094,37 @@ typedef struct zro_stats {
 ZRO_API void zro_stats_init(zro_stats *stats);
 ZRO_MUST zro_status zro_group_stats(const zro_group *group, zro_stats *stats);
 
-/* Of the group of ranks that a sharded optimizer works on, which is a duplicate of the one that it was given; of one that is
- * not sharded, the bytes of its own memory. */
+/* The statistics of the group that a sharded optimizer works on, which is a duplicate of the one that it was given.  Of an
+ * optimizer that is not sharded, the bytes of its own memory. */
 ZRO_MUST zro_status zro_optim_stats(const zro_optim *optim, zro_stats *stats);
 
 /* ---- tables: rule ---- */
 
-/* A rule is constant tables and one or two loops; groups, state, threads, element types, masters and clipping are the
- * library's.
+/* A rule consists of constant tables and one or two loops; the library takes care of groups, state, threads, element types,
+ * masters and clipping.
  *
- * In a step, `begin` may change the values of each group; then `prepare` turns the values and the single numbers of a
- * parameter that has a gradient into the scalars of the loop (it is called once for all parameters in a row for which it would
- * compute the same); then the loop is called for pieces of the parameter, of any length, in any order, from as many threads as
- * the settings say.  The other functions run on the thread that called zro.  All of them compute in the default floating-point
- * mode, and none may call zro but for zro_error_set. */
+ * In a step, `begin` may change the values of each group.  Then `prepare` turns the values and the single numbers of a
+ * parameter that has a gradient into the scalars of the loop.  (It is called once for all parameters in a row for which it
+ * would compute the same.)  Then the loop is called for pieces of the parameter, of any length, in any order, from as many
+ * threads as the settings say.  The other functions run on the thread that called zro.  All of them compute in the default
+ * floating-point mode, and none may call zro, except for zro_error_set. */
 typedef enum zro_hyper_kind { ZRO_REAL = 0, ZRO_FLAG = 1 /* 0 or 1, a zro_switch in the struct */ } zro_hyper_kind;
 
-enum { ZRO_OPEN_LOW = 1, ZRO_OPEN_HIGH = 2 }; /* the bound itself is not allowed */
+enum { ZRO_OPEN_LOW = 1, ZRO_OPEN_HIGH = 2 }; /* the lower, the upper bound itself is not allowed */
 
 typedef struct zro_hyper {
     const char *name;
     zro_hyper_kind kind;
-    uint32_t open; /* of the bounds */
-    double init, low, high;
-    size_t offset;     /* of its field in the rule's struct; 0: it has none */
-    const char *torch; /* PyTorch's key where that is another, as "betas:0"; or NULL */
+    uint32_t open;          /* which bounds are not allowed themselves: ZRO_OPEN_LOW, ZRO_OPEN_HIGH, or both added */
+    double init, low, high; /* the default, and the bounds */
+    size_t offset;          /* of its field in the rule's struct; 0: it has none */
+    const char *torch;      /* PyTorch's key if that differs from the name, such as "betas:0"; otherwise NULL */
 } zro_hyper;
 
 typedef enum zro_slot_kind {
-    ZRO_SLOT_ARRAY = 0,  /* shaped like the parameter, in the loop's type */
-    ZRO_SLOT_NUMBER = 1, /* one for the parameter, rounded to the loop's type */
-    ZRO_SLOT_COUNT = 2   /* one for the parameter, exact */
+    ZRO_SLOT_ARRAY = 0,  /* an array shaped like the parameter, in the loop's type */
+    ZRO_SLOT_NUMBER = 1, /* one number per parameter, rounded to the loop's type */
+    ZRO_SLOT_COUNT = 2   /* one number per parameter, exact */
 } zro_slot_kind;
 
 enum { ZRO_MAX_SLOTS = 8, ZRO_MAX_SCALARS = 16 };
@@ -1091,17 +1132,17 @@ enum { ZRO_MAX_SLOTS = 8, ZRO_MAX_SCALARS = 16 };
 typedef struct zro_slot_spec {
     const char *name;
     zro_slot_kind kind;
-    zro_switch from_creation; /* OFF: from the parameter's first step on */
-    double init;              /* what it begins with: this, or the value of a hyper-parameter */
-    const char *init_value;   /* its name, or NULL */
-    const char *only_with;    /* the slot is needed if the value of this name is not 0; NULL: always */
+    zro_switch from_creation; /* ON: it exists from creation; OFF: from the parameter's first step on */
+    double init;              /* what it begins with, if init_value is NULL */
+    const char *init_value;   /* it begins with the value of this name; or NULL */
+    const char *only_with;    /* the slot is needed only if the value of this name is not 0; NULL: always */
 } zro_slot_spec;
 
 /* What `prepare` works on. */
 typedef struct zro_rule_step {
-    const double *values; /* the group's */
+    const double *values; /* of the group, in the rule's order */
     double *numbers;      /* by slot: the parameter's single numbers, old on entry and new on return */
-    uint32_t fresh;       /* bits by slot: begins in this step */
+    uint32_t fresh;       /* one bit per slot: 1 if the slot begins in this step */
     zro_dtype dtype;      /* of the loop: F32 or F64 */
     void *user;           /* handed to step */
     double *scalars;      /* out: ZRO_MAX_SCALARS of them, zeroed on entry */
@@ -1109,13 +1150,13 @@ typedef struct zro_rule_step {
 
 /* What a loop works on: `count` elements in its type.  data and slots are read and written. */
 typedef struct zro_rule_tile {
-    size_t count;
-    const void *grad;
-    void *data;
-    void *const *slots;  /* by slot; NULL where a slot is no array or not needed */
-    const void *scalars; /* rounded to the loop's type */
-    void *user;
-    size_t param, first; /* where this is: index and first element */
+    size_t count;        /* the number of elements */
+    const void *grad;    /* the gradient */
+    void *data;          /* the parameter */
+    void *const *slots;  /* by slot; NULL where a slot is not an array or not needed */
+    const void *scalars; /* those of `prepare`, rounded to the loop's type */
+    void *user;          /* handed to step */
+    size_t param, first; /* the parameter's index, and the first of these elements in it */
 } zro_rule_tile;
 
 struct zro_rule {
@@ -1126,13 +1167,15 @@ struct zro_rule {
     size_t n_hypers;
     const zro_slot_spec *slots;
     size_t n_slots;
-    size_t config_bytes; /* of the struct, which begins with its size and the rule's name; 0: there is none */
-    zro_switch whole;    /* the loop needs whole parameters */
-    zro_status (*check)(const double *values);               /* NULL, or what bounds cannot say: zro_error_set(INVALID, ...) */
+    size_t config_bytes; /* of the rule's struct, which begins with its size and the rule's name; 0: there is none */
+    zro_switch whole;    /* ON: the loop needs whole parameters */
+
+    /* Checks what bounds cannot express, and fails by zro_error_set(ZRO_ERR_INVALID, ...); or NULL. */
+    zro_status (*check)(const double *values);
     void (*begin)(double *values, size_t group, void *user); /* or NULL */
     void (*prepare)(zro_rule_step *step);                    /* or NULL */
-    void (*f32)(const zro_rule_tile *tile);                  /* for f32, bf16 and f16; NULL: unsupported */
-    void (*f64)(const zro_rule_tile *tile);
+    void (*f32)(const zro_rule_tile *tile);                  /* for f32, bf16 and f16; NULL: these are not supported */
+    void (*f64)(const zro_rule_tile *tile);                  /* for f64; NULL: it is not supported */
 };
 
 #ifdef __cplusplus

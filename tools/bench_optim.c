@@ -1,13 +1,11 @@
 /* `zro bench optim`: steps of the optimizers against the limit of the machine.
  *
- * Times on a shared or virtual machine are not comparable from one second to the next, so samples of a step and of its limit take
- * turns, on the same arrays, and the share is the ratio of their medians.  Steps that are too short are repeated in a sample.  Of
- * samples in which a thread lost its processor only as many count as are needed to have enough, the least disturbed first.
+ * Samples are taken as bench_sample.h says.
  *
- * The limit is the fastest loop (roof.h) that reads and writes what the step must at least read and write: the gradient read,
- * the parameter and each array of state read and written; 16-bit parameters, which have masters, written.  After a trial of all
- * loops the best two take turns with the step, and the faster one counts.  They run on the optimizer's own state, which is nonsense
- * then, but finite and positive like gradients and parameters, so that neither side meets numbers that are slow to compute with.
+ * The limit is the fastest loop (limit.h) that reads and writes what the step must at least read and write: the gradient read,
+ * the parameter and each array of state read and written; 16-bit parameters, which have masters, written.  The loops run on the
+ * optimizer's own state, which is nonsense then, but finite and positive like gradients and parameters, so that neither side
+ * meets numbers that are slow to compute with.
  *
  * Beside it stands the speed on arrays that fit into the second-level cache: what the step would do if memory cost nothing. */
 #define _GNU_SOURCE
@@ -27,8 +25,9 @@
 #include "base/kernels.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "group/limits.h"
-#include "roof.h"
+#include "bench_sample.h"
+#include "board/memory_left.h"
+#include "limit.h"
 #include "tool.h"
 #include "zro.h"
 
@@ -36,6 +35,7 @@ enum {
     DEFAULT_PARAMS = 124439808, /* GPT-2's smallest */
     DEFAULT_SAMPLES = 31,
     MAX_SAMPLES = 1000,
+    MAX_BATCH = 2000, /* steps in a sample */
     MAX_THREADS = 256,
     WARM_STEPS = 8, /* RAdam takes its final form in the sixth */
     TENSORS = 148,
@@ -43,7 +43,7 @@ enum {
 };
 
 static const double SAMPLE_US = 200;   /* that a sample should take at least */
-static const double SWITCH_US = 20000; /* in which a thread may lose its processor once */
+static const double SWITCH_US = 20000; /* a thread may lose its processor once in so long a time, on an idle machine too */
 
 static const tool self = { "bench optim", NULL, NULL, NULL };
 
@@ -70,31 +70,21 @@ static const zro_dtype dtypes[] = { ZRO_F32, ZRO_F64, ZRO_BF16, ZRO_F16 };
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
 typedef struct options {
-    unsigned rules, dtypes; /* bits */
+    unsigned rules;  /* bit i: contenders[i] is measured */
+    unsigned dtypes; /* bit i: dtypes[i] is measured */
     zro_kernels kernels[MAX_KERNELS];
     int n_kernels, cores, threads, params, samples, json, quick;
 } options;
-
-typedef struct sample {
-    double us; /* a step */
-    int64_t
-        switches; /* how often a thread lost its processor in it, beyond what is usual on a machine that does nothing else */
-} sample;
-
-/* Microseconds of a step. */
-typedef struct times {
-    double median, low, high; /* quartiles */
-} times;
 
 typedef struct row {
     const contender *rule;
     zro_dtype dtype;
     zro_kernels kernels;
     times step, roof;
-    int loop;          /* that was the limit */
-    int disturbed;     /* not enough samples without losing a processor */
-    double bytes;      /* of a step */
-    double cached_gbs; /* in the second-level cache */
+    int loop;          /* the loop that was the limit */
+    int disturbed;     /* in too many samples a thread lost its processor */
+    double bytes;      /* that a step must read and write */
+    double cached_gbs; /* GB/s on arrays that fit into the second-level cache */
 } row;
 
 typedef struct list {
@@ -104,9 +94,9 @@ typedef struct list {
 
 typedef struct bench {
     const options *options;
-    zro__pool *pool; /* of the limit */
+    zro__pool *pool; /* of the limit's loops; NULL with one thread */
     list list, small;
-    roof_run runs[TENSORS];
+    limit_param shapes[TENSORS];
     row *rows;
     int n_rows;
 } bench;
@@ -210,7 +200,7 @@ static size_t bytes_kept(const contender *c, zro_dtype dtype)
 
 /* ---- the shape of the limit ---- */
 
-static zro_status find_array(const zro_optim *optim, size_t param, const char *name, roof_run *r, int *n)
+static zro_status find_array(const zro_optim *optim, size_t param, const char *name, limit_param *r, int *n)
 {
     zro_slot slot;
     zro_status st = zro_optim_slot(optim, param, name, &slot);
@@ -221,20 +211,20 @@ static zro_status find_array(const zro_optim *optim, size_t param, const char *n
 }
 
 /* What a step of the optimizer reads and writes, which has been stepped, so that its state is there. */
-static zro_status make_shape(bench *b, const zro_optim *optim, const zro_rule *rule, zro_dtype dtype, roof_shape *s)
+static zro_status make_shape(bench *b, const zro_optim *optim, const zro_rule *rule, zro_dtype dtype, limit_step *s)
 {
     zro_status st = ZRO_OK;
 
     s->halves = has_halves(dtype);
     s->type = s->halves ? ZRO_F32 : dtype;
-    s->runs = b->runs;
-    s->n_runs = b->list.n;
+    s->params = b->shapes;
+    s->n_params = b->list.n;
     for (size_t i = 0; i < b->list.n && st == ZRO_OK; i++) {
         const zro_param *p = &b->list.params[i];
-        roof_run *r = &b->runs[i];
+        limit_param *r = &b->shapes[i];
         int n = 0;
 
-        *r = (roof_run){ .count = p->shape[0], .grad = p->grad };
+        *r = (limit_param){ .count = p->shape[0], .grad = p->grad };
         if (s->halves) {
             r->output = p->data;
             st = find_array(optim, i, "master", r, &n);
@@ -252,20 +242,17 @@ static zro_status make_shape(bench *b, const zro_optim *optim, const zro_rule *r
 /* ---- samples ---- */
 
 /* What is timed: a step, or a loop of its shape. */
-typedef struct side {
-    zro_optim *optim; /* NULL: the loop */
-    const roof_shape *shape;
+typedef struct subject {
+    zro_optim *optim;
+    const limit_step *shape;
     zro__pool *pool;
-    int loop, batch;
-    sample *samples;
-    int n, clean;
-} side;
+} subject;
 
-static zro_status run_once(const side *s)
+static zro_status run_once(const subject *u, int loop)
 {
-    if (s->optim != NULL)
-        return zro_optim_step(s->optim, NULL);
-    roof_run_all(s->loop, s->shape, s->pool);
+    if (loop == SIDE_ITSELF)
+        return zro_optim_step(u->optim, NULL);
+    limit_step_run(loop, u->shape, u->pool);
     return ZRO_OK;
 }
 
@@ -276,7 +263,7 @@ static int64_t switches(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
-static zro_status take_sample(const side *s, sample *out)
+static zro_status take_sample(void *user, const side *s, sample *out)
 {
     int64_t before = switches(), lost;
     uint64_t start = zro__now_ns();
@@ -284,110 +271,17 @@ static zro_status take_sample(const side *s, sample *out)
     double us;
 
     for (int i = 0; i < s->batch && st == ZRO_OK; i++)
-        st = run_once(s);
+        st = run_once(user, s->loop);
     us = (double)(zro__now_ns() - start) / 1e3;
     lost = switches() - before - (int64_t)(us / SWITCH_US);
     *out = (sample){ us / s->batch, lost > 0 ? lost : 0 };
     return st;
 }
 
-/* Keeps a sample. */
-static zro_status take_turn(side *s)
-{
-    zro_status st = take_sample(s, &s->samples[s->n]);
-
-    s->clean += s->samples[s->n].switches == 0;
-    s->n++;
-    return st;
-}
-
-/* The best of a few samples; sets how many runs make one. */
-static zro_status try_few(side *s, double *best)
-{
-    zro_status st = ZRO_OK;
-    sample now;
-
-    s->batch = 1;
-    *best = INFINITY;
-    for (int i = 0; i < 4 && st == ZRO_OK; i++) {
-        st = take_sample(s, &now);
-        if (now.us < *best)
-            *best = now.us;
-        if (i == 1 && *best < SAMPLE_US) {
-            s->batch = (int)ceil(SAMPLE_US / fmax(*best, 0.1));
-            *best = INFINITY;
-        }
-    }
-    return st;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const sample *x = a, *y = b;
-
-    return (x->us > y->us) - (x->us < y->us);
-}
-
-static int by_switches(const void *a, const void *b)
-{
-    const sample *x = a, *y = b;
-
-    return (x->switches > y->switches) - (x->switches < y->switches);
-}
-
-/* Between two samples if need be. */
-static double quantile(const sample *s, int n, double q)
-{
-    double at = q * (n - 1), part = at - floor(at);
-    int i = (int)at;
-
-    return i + 1 < n ? s[i].us * (1 - part) + s[i + 1].us * part : s[i].us;
-}
-
-/* Of the undisturbed samples or, if they are fewer than `enough`, of the least disturbed ones. */
-static times summarise(side *s, int enough, int *disturbed)
-{
-    sample *all = s->samples;
-    int kept = 0;
-
-    qsort(all, (size_t)s->n, sizeof *all, by_switches);
-    while (kept < s->n && (kept < enough || all[kept].switches == 0))
-        kept++;
-    *disturbed |= all[kept - 1].switches != 0;
-    qsort(all, (size_t)kept, sizeof *all, by_time);
-    return (times){ quantile(all, kept, 0.5), quantile(all, kept, 0.25), quantile(all, kept, 0.75) };
-}
-
-/* A trial of all loops: the two best go on. */
-static zro_status find_loops(side *first, side *second)
-{
-    double us, best[2] = { INFINITY, INFINITY };
-    side trial = *first;
-    zro_status st = ZRO_OK;
-
-    for (int l = 0; l < roof_loops() && st == ZRO_OK; l++) {
-        trial.loop = l;
-        st = try_few(&trial, &us);
-        if (us < best[0]) {
-            best[1] = best[0];
-            second->loop = first->loop;
-            second->batch = first->batch;
-        }
-        if (us < best[1]) {
-            side *to = us < best[0] ? first : second;
-
-            best[to != first] = us;
-            to->loop = l;
-            to->batch = trial.batch;
-        }
-    }
-    return st;
-}
-
 enum { STEP, ROOF, ROOF2, SIDES };
 
 /* Steps and loops in turns: step, loop, step, the other loop, ... */
-static zro_status take_turns(side *sides, int enough)
+static zro_status take_turns(const sampler *p, side *sides, int enough)
 {
     zro_status st = ZRO_OK;
 
@@ -395,9 +289,9 @@ static zro_status take_turns(side *sides, int enough)
         if (n >= enough && sides[STEP].clean >= 2 * enough && sides[ROOF].clean >= enough && sides[ROOF2].clean >= enough)
             break;
         for (int k = ROOF; k < SIDES && st == ZRO_OK; k++) {
-            st = take_turn(&sides[STEP]);
+            st = sample_keep(p, &sides[STEP]);
             if (st == ZRO_OK)
-                st = take_turn(&sides[k]);
+                st = sample_keep(p, &sides[k]);
         }
     }
     return st;
@@ -419,63 +313,61 @@ static zro_status make_optim(const bench *b, list *l, const row *r, zro_optim **
     return st;
 }
 
-/* `room` is for twice as many samples as are wanted of each loop, and as many of the step as of both. */
-static zro_status measure_step(bench *b, row *r, sample *room)
+/* `samples` is long enough for twice as many samples as are wanted of each loop, and for as many of the step as of both. */
+static zro_status measure_step(bench *b, row *r, sample *samples)
 {
     const int enough = b->options->samples;
-    roof_shape shape = { 0 };
-    side sides[SIDES];
-    zro_optim *optim;
+    limit_step shape = { 0 };
+    subject u = { .shape = &shape, .pool = b->pool };
+    const sampler p = { &u, take_sample, NULL, limit_step_loops(), SAMPLE_US };
+    side sides[SIDES] = {
+        [STEP] = { .loop = SIDE_ITSELF, .max_batch = MAX_BATCH, .samples = samples },
+        [ROOF] = { .max_batch = MAX_BATCH, .samples = samples + 4 * enough },
+        [ROOF2] = { .max_batch = MAX_BATCH, .samples = samples + 6 * enough },
+    };
     double us;
-    zro_status st = make_optim(b, &b->list, r, &optim);
+    zro_status st = make_optim(b, &b->list, r, &u.optim);
 
-    sides[STEP] = (side){ .optim = optim, .samples = room };
-    sides[ROOF] = (side){ .shape = &shape, .pool = b->pool, .samples = room + 4 * enough };
-    sides[ROOF2] = (side){ .shape = &shape, .pool = b->pool, .samples = room + 6 * enough };
     if (st == ZRO_OK)
-        st = make_shape(b, optim, zro_rule_find(r->rule->name), r->dtype, &shape);
+        st = make_shape(b, u.optim, zro_rule_find(r->rule->name), r->dtype, &shape);
     if (st == ZRO_OK)
-        st = find_loops(&sides[ROOF], &sides[ROOF2]);
+        st = sample_find_loops(&p, &sides[ROOF]);
     if (st == ZRO_OK)
-        st = try_few(&sides[STEP], &us);
+        st = sample_try(&p, &sides[STEP], &us);
     if (st == ZRO_OK)
-        st = take_turns(sides, enough);
+        st = take_turns(&p, sides, enough);
     if (st == ZRO_OK) {
-        times roof = summarise(&sides[ROOF], enough, &r->disturbed), roof2 = summarise(&sides[ROOF2], enough, &r->disturbed);
-        int second = roof2.median < roof.median;
-
-        r->step = summarise(&sides[STEP], 2 * enough, &r->disturbed);
-        r->roof = second ? roof2 : roof;
-        r->loop = sides[second ? ROOF2 : ROOF].loop;
-        r->bytes = (double)roof_bytes(&shape) * (double)b->list.elements;
+        r->loop = sample_limit(&sides[ROOF], enough, &r->disturbed, &r->roof)->loop;
+        r->step = sample_times(&sides[STEP], 2 * enough, &r->disturbed);
+        r->bytes = (double)limit_step_bytes(&shape) * (double)b->list.elements;
     }
-    zro_optim_destroy(optim);
+    zro_optim_destroy(u.optim);
     return st;
 }
 
 /* The same rule on one parameter of which each thread's part, with its state, takes half of a second-level cache. */
-static zro_status measure_cached(bench *b, row *r, sample *room)
+static zro_status measure_cached(bench *b, row *r, sample *samples)
 {
     const double per_element = r->bytes / (double)b->list.elements;
+    const int enough = b->options->samples;
     long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
     size_t count = (size_t)b->options->threads * (size_t)(cache > 0 ? cache : 256 << 10) / 2 / bytes_kept(r->rule, r->dtype);
-    zro_optim *optim = NULL;
-    side step = { .batch = 1, .samples = room };
+    subject u = { 0 };
+    const sampler p = { .user = &u, .take = take_sample, .sample_us = SAMPLE_US };
+    side step = { .loop = SIDE_ITSELF, .max_batch = MAX_BATCH, .samples = samples };
     int ignored = 0;
     double us;
     zro_status st = take_list(&b->small, r->dtype, &count, 1);
 
     if (st == ZRO_OK)
-        st = make_optim(b, &b->small, r, &optim);
-    step.optim = optim;
+        st = make_optim(b, &b->small, r, &u.optim);
     if (st == ZRO_OK)
-        st = try_few(&step, &us);
-    while (st == ZRO_OK
-           && (step.n < b->options->samples || (step.clean < b->options->samples && step.n < 4 * b->options->samples)))
-        st = take_turn(&step);
+        st = sample_try(&p, &step, &us);
+    while (st == ZRO_OK && (step.n < enough || (step.clean < enough && step.n < 4 * enough)))
+        st = sample_keep(&p, &step);
     if (st == ZRO_OK)
-        r->cached_gbs = per_element * (double)count / summarise(&step, b->options->samples, &ignored).median / 1e3;
-    zro_optim_destroy(optim);
+        r->cached_gbs = per_element * (double)count / sample_times(&step, enough, &ignored).median / 1e3;
+    zro_optim_destroy(u.optim);
     free_list(&b->small);
     return st;
 }
@@ -487,12 +379,10 @@ static double gbs(const row *r, double us)
     return r->bytes / us / 1e3;
 }
 
-/* Numbers do not follow the locale, since the command never sets one. */
-static void print_json(const bench *b, const char *processor, const char *date)
+static void print_json(const bench *b)
 {
-    printf("{\"zro\": \"%s\", \"machine\": \"", zro_version());
-    bench_print_text(processor);
-    printf("\", \"cores\": %d, \"date\": \"%s\", \"params\": %d, \"rows\": [", b->options->cores, date, b->options->params);
+    bench_print_json_head(b->options->cores);
+    printf(", \"params\": %d, \"rows\": [", b->options->params);
     for (int i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i];
 
@@ -501,17 +391,20 @@ static void print_json(const bench *b, const char *processor, const char *date)
         printf("\"gbs\": %.3f, \"share\": %.4f, ", gbs(r, r->step.median), r->roof.median / r->step.median);
         printf("\"gbs_q1\": %.3f, \"gbs_q3\": %.3f, ", gbs(r, r->step.high), gbs(r, r->step.low));
         printf("\"roof_gbs\": %.3f, \"roof_q1\": %.3f, \"roof_q3\": %.3f, \"roof\": \"%s\", ", gbs(r, r->roof.median),
-               gbs(r, r->roof.high), gbs(r, r->roof.low), roof_name(r->loop));
+               gbs(r, r->roof.high), gbs(r, r->roof.low), limit_step_name(r->loop));
         printf("\"compute_gbs\": %.3f, \"median_us\": %.3f, \"disturbed\": %s}", r->cached_gbs, r->step.median,
                r->disturbed ? "true" : "false");
     }
     puts("\n]}");
 }
 
-static void print_table(const bench *b, const char *processor, const char *date)
+static void print_table(const bench *b)
 {
+    char processor[128], date[32];
     int disturbed = 0;
 
+    bench_machine(processor, sizeof processor);
+    bench_date(date, sizeof date);
     printf("zro %s, %d parameters, %d thread%s, %s, %d processors, %s\n\n", zro_version(), b->options->params,
            b->options->threads, b->options->threads == 1 ? "" : "s", processor, b->options->cores, date);
     printf("%-9s %-5s %-7s %10s  %-22s %-22s %-7s %-12s %s\n", "rule", "dtype", "kernels", "median ms", "GB/s (quartiles)",
@@ -523,26 +416,15 @@ static void print_table(const bench *b, const char *processor, const char *date)
                r->step.median / 1e3);
         printf("%7.2f (%6.2f-%6.2f) ", gbs(r, r->step.median), gbs(r, r->step.high), gbs(r, r->step.low));
         printf("%7.2f (%6.2f-%6.2f) ", gbs(r, r->roof.median), gbs(r, r->roof.high), gbs(r, r->roof.low));
-        printf("%6.3f%c %-12s %8.2f\n", r->roof.median / r->step.median, r->disturbed ? '*' : ' ', roof_name(r->loop),
+        printf("%6.3f%c %-12s %8.2f\n", r->roof.median / r->step.median, r->disturbed ? '*' : ' ', limit_step_name(r->loop),
                r->cached_gbs);
         disturbed += r->disturbed;
     }
-    puts("\nGB/s: bytes that the rule must read and write / time.  share: of the limit; 1 is as fast as the memory allows.");
+    puts("\nGB/s: bytes that the rule must read and write / time.  share: GB/s / limit GB/s; 1 is as fast as the memory "
+         "allows.");
     if (disturbed > 0)
-        printf("* Threads lost their processors to others all the time, in %d of %d rows: do not trust these.\n", disturbed,
-               b->n_rows);
-}
-
-static void print_rows(const bench *b)
-{
-    char processor[128], date[32];
-
-    bench_machine(processor, sizeof processor);
-    bench_date(date, sizeof date);
-    if (b->options->json)
-        print_json(b, processor, date);
-    else
-        print_table(b, processor, date);
+        printf("* In %d of %d rows, threads kept losing their processors to other programs: do not trust these rows.\n",
+               disturbed, b->n_rows);
 }
 
 /* ---- rows ---- */
@@ -551,7 +433,7 @@ static void print_rows(const bench *b)
 static zro_status check_room(const options *o)
 {
     uint64_t need = 0, spare = (uint64_t)64 << 20;
-    zro__room room;
+    zro__memory_left left;
 
     for (int d = 0; d < DTYPES; d++)
         for (int i = 0; i < CONTENDERS; i++)
@@ -560,14 +442,14 @@ static zro_status check_room(const options *o)
 
                 need = bytes > need ? bytes : need;
             }
-    zro__room_get("", &room);
-    if (need + need / 16 + spare <= room.bytes)
+    zro__memory_left_get("", &left);
+    if (need + need / 16 + spare <= left.bytes)
         return ZRO_OK;
     return zro__fail(ZRO_ERR_MEMORY, "%d parameters and their state need %" PRIu64 " MB; %s has %" PRIu64 " MB: try --params",
-                     o->params, (need + need / 16 + spare) >> 20, room.where, room.bytes >> 20);
+                     o->params, (need + need / 16 + spare) >> 20, left.where, left.bytes >> 20);
 }
 
-static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *room)
+static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *samples)
 {
     const options *o = b->options;
     size_t sizes[TENSORS];
@@ -580,11 +462,10 @@ static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *room)
             row *r = &b->rows[b->n_rows++];
 
             *r = (row){ .rule = &contenders[i], .dtype = dtype, .kernels = o->kernels[k] };
-            if (isatty(STDERR_FILENO))
-                fprintf(stderr, "\r%s, %s, %s\033[K", r->rule->name, zro_dtype_name(dtype), zro__kernels_get(r->kernels)->name);
-            st = measure_step(b, r, room);
+            bench_progress("%s, %s, %s", r->rule->name, zro_dtype_name(dtype), zro__kernels_get(r->kernels)->name);
+            st = measure_step(b, r, samples);
             if (st == ZRO_OK)
-                st = measure_cached(b, r, room);
+                st = measure_cached(b, r, samples);
         }
     free_list(&b->list);
     return st;
@@ -593,11 +474,11 @@ static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *room)
 static zro_status measure_all(bench *b)
 {
     const options *o = b->options;
-    sample *room = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)o->samples, 8 * sizeof *room);
+    sample *samples = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)o->samples, 8 * sizeof *samples);
     zro_status st = check_room(o);
 
     b->rows = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)(DTYPES * CONTENDERS * MAX_KERNELS), sizeof *b->rows);
-    if (room == NULL || b->rows == NULL)
+    if (samples == NULL || b->rows == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: tables of the benchmark");
     if (st == ZRO_OK && o->threads > 1)
         st = zro__pool_create(NULL, (uint32_t)o->threads, &b->pool);
@@ -605,11 +486,10 @@ static zro_status measure_all(bench *b)
         tool_pin(0);
     for (int d = 0; d < DTYPES && st == ZRO_OK; d++)
         if (o->dtypes >> d & 1)
-            st = measure_dtype(b, dtypes[d], room);
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
+            st = measure_dtype(b, dtypes[d], samples);
+    bench_progress(NULL);
     zro__pool_destroy(b->pool);
-    zro__free(room);
+    zro__free(samples);
     return st;
 }
 
@@ -624,10 +504,10 @@ static int run(const options *o)
     }
     b->options = o;
     st = measure_all(b);
-    if (st == ZRO_OK)
-        print_rows(b);
-    else
+    if (st != ZRO_OK)
         tool_say(&self, "%s", zro_last_error());
+    else
+        o->json ? print_json(b) : print_table(b);
     zro__free(b->rows);
     zro__free(b);
     return st != ZRO_OK;
@@ -643,22 +523,6 @@ static const char *rule_name(int i)
 static const char *dtype_name(int i)
 {
     return zro_dtype_name(dtypes[i]);
-}
-
-/* Names with commas, as bits. */
-static int read_list(const char *option, char *names, const char *(*name_of)(int), int n, unsigned *bits)
-{
-    *bits = 0;
-    for (char *rest = NULL, *name = strtok_r(names, ",", &rest); name != NULL; name = strtok_r(NULL, ",", &rest)) {
-        int i = 0;
-
-        while (i < n && strcmp(name_of(i), name) != 0)
-            i++;
-        if (i == n)
-            return tool_usage(&self, "%s: there is no \"%s\"", option, name);
-        *bits |= 1U << i;
-    }
-    return *bits == 0 ? tool_usage(&self, "%s: the list is empty", option) : 0;
 }
 
 static int read_kernels(const char *text, options *o)
@@ -707,10 +571,10 @@ static int read_options(int argc, char **argv, options *o, int *help)
             o->json = 1;
             break;
         case RULES:
-            bad = read_list("--rules", optarg, rule_name, CONTENDERS, &o->rules);
+            bad = bench_read_list(&self, "--rules", optarg, rule_name, CONTENDERS, &o->rules);
             break;
         case TYPES:
-            bad = read_list("--dtypes", optarg, dtype_name, DTYPES, &o->dtypes);
+            bad = bench_read_list(&self, "--dtypes", optarg, dtype_name, DTYPES, &o->dtypes);
             break;
         case KERNELS:
             bad = read_kernels(optarg, o);

@@ -1,12 +1,13 @@
 /* `zro run`: N ranks of any program on this machine.  The command line and restarts.
  *
- * The rooms:  run_job looks after the ranks, run_start starts one, run_output passes on what they write, run_cpus divides the
- * processors, run_leftover finds what ranks left behind, run_result says how it ended. */
+ * The modules: run_job supervises the ranks, run_start starts one, run_output passes on what they write, run_cpus divides the
+ * processors, run_leftover finds processes that ranks left behind, run_result says how the job ended. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <signal.h>
 #include <string.h>
 
+#include "base/settings.h"
 #include "run_job.h"
 #include "tool.h"
 
@@ -112,23 +113,25 @@ const tool tool_run = {
     "usage: zro run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
     "\n"
     "Starts N ranks of PROGRAM, which find each other by zro_group_create_env(), and waits for them.  Their lines of output\n"
-    "begin with \"[RANK] \".  When a rank fails, the first failure is told, the others get SIGTERM and, after a grace, "
-    "SIGKILL.\n"
-    "So they do after Ctrl-C, SIGTERM, SIGHUP and SIGQUIT; these, SIGUSR1 and SIGUSR2 are passed on to the ranks.\n"
+    "begin with \"[RANK] \".  When a rank fails, the first failure is reported; the others get SIGTERM and, after a grace,\n"
+    "SIGKILL.  The same happens after Ctrl-C, SIGTERM, SIGHUP and SIGQUIT; these signals, SIGUSR1 and SIGUSR2 are passed on "
+    "to\n"
+    "the ranks.\n"
     "\n"
-    "  -n, --ranks N        number of ranks; default: the processors that may be used\n"
-    "      --bind WHAT      core: each rank keeps to its equal share of the processors, the default if there is one for each;\n"
+    "  -n, --ranks N        number of ranks; default: the number of processors that may be used\n"
+    "      --bind WHAT      core: each rank runs on its own equal share of the processors, the default if there are enough;\n"
     "                       none: ranks run anywhere\n"
-    "      --no-prefix      ranks write to where zro run does, their output is not touched\n"
+    "      --no-prefix      ranks write directly to the output of zro run, which is not changed\n"
     "      --timeout S      end the job after S seconds\n"
     "      --grace S        seconds from SIGTERM to SIGKILL; default: 5\n"
-    "      --restarts K     after a failure start all ranks again, up to K times\n"
+    "      --restarts K     after a failure, start all ranks again, up to K times\n"
     "  -h, --help\n"
     "\n"
     "Each rank finds ZRO_RANK, ZRO_SIZE, ZRO_LOCAL_RANK, ZRO_LOCAL_SIZE, ZRO_RESTART (0 at first) and, unless you have set\n"
-    "them, OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and MKL_NUM_THREADS.  Rank 0 has the standard input, the others none.\n"
+    "them, OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and MKL_NUM_THREADS.  Rank 0 has the standard input, the others have none.\n"
     "\n"
-    "Exit status: 0; that of the first rank to fail, 128 + signal if it was killed; 128 + the signal that ended zro run; 124\n"
-    "after the timeout; 127 if PROGRAM is not found, 126 if it cannot be started; 2 if the command line is wrong.\n",
+    "Exit status: 0 if all went well; that of the first rank to fail, or 128 + signal if it was killed; 128 + the signal that\n"
+    "ended zro run; 124 after the timeout; 127 if PROGRAM is not found, 126 if it cannot be started; 2 if the command line is\n"
+    "wrong.\n",
     run_main,
 };

@@ -5,10 +5,11 @@
 #include <sched.h>
 
 typedef struct run_cpu {
-    int number, package, core; /* a core is called by the lowest number of its processors */
+    int number, package;
+    int core; /* the lowest number of the processors that share the core */
 } run_cpu;
 
-/* What this process may use.  Neighbours in the list are close to each other. */
+/* The processors that this process may use.  Neighbours in the list are close to each other. */
 typedef struct run_cpus {
     int n, cores;
     run_cpu cpu[CPU_SETSIZE];
@@ -16,7 +17,7 @@ typedef struct run_cpus {
 
 void cpus_read(run_cpus *c);
 
-/* The share of a rank: equally many for all, whole cores if there are enough.  Returns how many; 0: there are too few. */
+/* The processors of one rank: equally many per rank, whole cores if there are enough.  Returns how many; 0: there are too few. */
 int cpus_share(const run_cpus *c, int ranks, int rank, cpu_set_t *set);
 
 #endif

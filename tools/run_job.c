@@ -9,7 +9,7 @@
  *
  * Which failure was the first.  Processes are not seen to end in the order in which they begin to: the kernel first takes
  * their memory back, which can take longer than it takes a peer to hear of the loss and to exit with an error.  So all that
- * failed are looked at when all have ended, or a second after the first: a signal that cannot be an answer to the failure of
+ * failed are compared when all have ended, or a second after the first: a signal that cannot be an answer to the failure of
  * another (SIGKILL, SIGSEGV, ...) comes before exit codes and SIGABRT, and among equals the one seen first. */
 #define _GNU_SOURCE
 #include "run_job.h"
@@ -31,11 +31,11 @@
 #include "tool.h"
 
 #define SECOND UINT64_C(1000000000)
-#define TELL_NS SECOND                 /* from the first failure on causes are looked for */
-#define PATIENCE_NS (SECOND / 2)       /* for what a rank left behind and may be about to end: the reader of its pipe */
-#define DRAIN_NS SECOND                /* besides the grace, for who reads our output */
-#define LOOK_NS (SECOND / 20)          /* children come to us without a signal when their parent was not ours */
-#define SAME_INTERRUPT_NS (SECOND / 5) /* timeout(1) and others send to a process and then to its group */
+#define TELL_NS SECOND                 /* after the first failure: how long a likelier cause of it is waited for */
+#define PATIENCE_NS (SECOND / 2)       /* how long processes that ranks left behind may take to end by themselves */
+#define DRAIN_NS SECOND                /* how long the reader of our output is waited for, besides the grace */
+#define POLL_NS (SECOND / 20)          /* how often /proc is read: a process left behind becomes our child without a signal */
+#define SAME_INTERRUPT_NS (SECOND / 5) /* timeout(1) and others signal a process and then its group: that counts as once */
 
 static uint64_t nanoseconds(double seconds)
 {
@@ -57,7 +57,7 @@ static void signal_all(const job *j, int signal)
             kill(j->pid[r], signal);
 }
 
-/* From now on the grace runs. */
+/* Tells all ranks to end; the grace begins, unless it has begun already. */
 static void end_all(job *j, int signal)
 {
     signal_all(j, signal);
@@ -78,7 +78,7 @@ static void kill_all(job *j)
     }
 }
 
-/* How unlikely it is that an end was caused by the failure of another rank, or by us. */
+/* How sure it is that an end was not caused by the failure of another rank, or by us: 0, 1 or 2. */
 static int is_cause(const job *j, int status)
 {
     if (!WIFSIGNALED(status))
@@ -206,12 +206,12 @@ static zro_status block_signals(job *j)
             sigaddset(&set, taken[i]);
     sigprocmask(SIG_BLOCK, &set, &j->start.mask);
     j->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return j->signals >= 0 ? ZRO_OK : zro__fail_errno(ZRO_ERR_SYSTEM, errno, "a descriptor for signals");
+    return j->signals >= 0 ? ZRO_OK : zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot open a descriptor for signals");
 }
 
-/* ---- looking after ---- */
+/* ---- supervision ---- */
 
-/* A signal to all of us, and what it does to a rank, can be seen in this order only if it is looked for in this order: else a
+/* A signal to all of us, and what it does to a rank, can be seen in this order only if they are asked for in this order: else a
  * rank that ends by Ctrl-C would pass for one that failed.  Until then the rank keeps its number, so that no signal of ours can
  * reach another process. */
 static void reap(job *j)
@@ -245,7 +245,7 @@ static run_result result_of(const job *j)
     return r;
 }
 
-/* Long graces should not keep a failure secret. */
+/* Tells the failure while ranks still live: a long grace should not keep it secret. */
 static void tell_early(job *j)
 {
     run_result r = result_of(j);
@@ -275,7 +275,7 @@ static void keep_deadlines(job *j, uint64_t now)
     if (j->kill_at != 0 && !j->killed)
         wake(j, j->kill_at);
     if (j->bad_rank >= 0 && !j->told)
-        wake(j, now >= j->tell_at ? now + LOOK_NS : j->tell_at);
+        wake(j, now >= j->tell_at ? now + POLL_NS : j->tell_at);
 }
 
 /* No rank lives.  Whether something that they left behind does. */
@@ -292,7 +292,7 @@ static int has_leftovers(job *j, uint64_t now)
     if (j->kill_at != 0)
         signal = j->killed ? SIGKILL : SIGTERM;
     n = leftover_signal(&j->leftover, signal);
-    wake(j, now + LOOK_NS);
+    wake(j, now + POLL_NS);
     return j->killed ? n > j->leftover.refused : n > 0;
 }
 
@@ -325,7 +325,7 @@ static void wait_for_event(const job *j, uint64_t now)
     ppoll(polls, j->output != NULL ? 1 + OUTPUT_POLLS : 1, j->wake_at == UINT64_MAX ? NULL : &limit, NULL);
 }
 
-static void look_after(job *j)
+static void supervise(job *j)
 {
     for (;;) {
         uint64_t now;
@@ -353,13 +353,13 @@ static zro_status make_table(job *j)
 
     fd = j->start.meet = memfd_create("zro-meet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "a table for %d ranks", size);
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot make the table through which %d ranks meet", size);
     /* A rank that cut the table off would take all others, and us, with it. */
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "sealing the table");
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot seal the table through which ranks meet");
     base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
-        return zro__fail_errno(ZRO_ERR_MEMORY, errno, "a table for %d ranks", size);
+        return zro__fail_errno(ZRO_ERR_MEMORY, errno, "no memory for the table through which %d ranks meet", size);
     j->meet = base;
     zro__meet_init(j->meet, size);
     return ZRO_OK;
@@ -419,8 +419,8 @@ static void tell(const job *j, const run_result *r)
         tool_say(&tool_run, "ended %d process%s that ranks had left behind (%s%s)", l->n_told - l->refused,
                  l->n_told - l->refused > 1 ? "es" : "", l->name, l->n_told > 1 ? ", ..." : "");
     if (l->refused > 0)
-        tool_say(&tool_run, "%d process%s of the job cannot be ended: another user's (%s%s)", l->refused,
-                 l->refused > 1 ? "es" : "", l->name, l->n_told > 1 ? ", ..." : "");
+        tool_say(&tool_run, "%d process%s of another user cannot be ended (%s%s)", l->refused, l->refused > 1 ? "es" : "",
+                 l->name, l->n_told > 1 ? ", ..." : "");
 }
 
 static void reset(job *j, int restart)
@@ -458,7 +458,7 @@ run_result job_run(job *j, int restart)
         snprintf(text, sizeof text, "%s", zro_last_error());
         end_all(j, SIGTERM);
     }
-    look_after(j);
+    supervise(j);
     result = conclude(j, st, text, code);
     tell(j, &result);
     forget(j);
@@ -479,7 +479,7 @@ static void open_standard(void)
         close(fd);
 }
 
-/* Two pipes a rank may be more than is usually allowed; ranks get the old limit. */
+/* Two pipes per rank may be more than is usually allowed; ranks get the old limit. */
 static void raise_limit(job *j)
 {
     struct rlimit files;

@@ -1,11 +1,11 @@
-/* A job: ranks that are started, looked after, and ended together. */
+/* A job: ranks that are started, supervised, and ended together. */
 #ifndef ZRO_TOOLS_RUN_JOB_H
 #define ZRO_TOOLS_RUN_JOB_H
 
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "group/meet.h"
+#include "board/meet.h"
 #include "run_leftover.h"
 #include "run_output.h"
 #include "run_result.h"
@@ -13,40 +13,43 @@
 
 typedef struct run_config {
     char **argv;
-    int size;
-    int bind, prefix;
-    int restarts;
-    double timeout, grace; /* seconds; no timeout: 0 */
+    int size;       /* ranks */
+    int bind;       /* each rank keeps to its share of the processors */
+    int prefix;     /* lines of output begin with the rank */
+    int restarts;   /* how often the job may be started again after a failure */
+    double timeout; /* seconds after which the job is ended; 0: never */
+    double grace;   /* seconds from SIGTERM to SIGKILL */
 } run_config;
 
 typedef struct job {
     const run_config *config;
     run_start start;
     run_leftover leftover;
-    int signals;         /* signalfd */
-    uint64_t timeout_at; /* 0: never */
-    uint64_t wake_at;    /* when to look at the clock again */
+    int signals;         /* a signalfd */
+    uint64_t timeout_at; /* when the timeout is over; 0: never.  Times are those of zro__now_ns */
+    uint64_t wake_at;    /* the next deadline */
 
-    /* Of one start. */
-    pid_t *pid; /* by rank; 0: not started or ended */
-    int left;   /* ranks that live */
-    int well;   /* ranks that exited with 0 */
-    int childless;
+    /* What follows is about one start of the job. */
+    pid_t *pid;    /* by rank; 0: it was not started, or has ended */
+    int left;      /* how many ranks live */
+    int well;      /* how many ranks exited with 0 */
+    int childless; /* no child is left, neither a rank nor a process that one left behind */
     zro__meet *meet;
-    run_output *output; /* NULL: ranks write to where we do */
-    int ended_by;       /* the signal that ended zro run, 0 if none did */
-    int timed_out;
-    uint64_t interrupted_at; /* by the first SIGINT */
-    uint64_t alone_at;       /* since when no rank is left */
-    uint64_t tell_at;        /* when the failure is told although not all have ended */
-    uint64_t kill_at;        /* when the grace is over; 0: nobody has been told to end */
-    int killed;              /* it was over */
-    int bad_rank;            /* whose failure to tell about; -1: none */
-    int bad, is_cause;       /* as of waitpid; it cannot be an answer to the failure of another */
-    int told;
-    uint64_t drain_by; /* when waiting for the reader of our output is over */
-    int hurry;         /* somebody pressed Ctrl-C again: nothing is waited for */
-    int dropped;       /* output was */
+    run_output *output;      /* NULL: ranks write to where zro run does */
+    int ended_by;            /* the signal that told zro run to end, or 0 */
+    int timed_out;           /* the timeout ended the job */
+    uint64_t interrupted_at; /* when the first SIGINT came; 0: none came */
+    uint64_t alone_at;       /* when it was first seen that no rank is left; 0: some are */
+    uint64_t tell_at;        /* when the failure is told even if not all ranks have ended */
+    uint64_t kill_at;        /* when the grace is over; 0: the ranks have not been told to end */
+    int killed;              /* the grace was over, and ranks got SIGKILL */
+    int bad_rank;            /* the rank whose failure is told; -1: none has failed */
+    int bad;                 /* how it ended, as of waitpid */
+    int is_cause;            /* how sure it is that this was not caused by another rank's failure: see is_cause() */
+    int told;                /* the failure has been told */
+    uint64_t drain_by;       /* until when the reader of our output is waited for; 0: as long as it likes */
+    int hurry;               /* Ctrl-C was pressed again: nothing is waited for any more */
+    int dropped;             /* output was dropped, because its reader did not come in time */
 } job;
 
 /* Takes over the signals of this process; from now on, whatever it starts is ended before it ends. */

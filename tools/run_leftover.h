@@ -11,10 +11,10 @@ enum { LEFTOVER_LIST = 256 };
 
 typedef struct run_leftover {
     int n_strangers, n_told;
-    int refused;                   /* how many the last call was not allowed to signal */
-    pid_t stranger[LEFTOVER_LIST]; /* children of ours that are not of the job: a shell that became zro run had them */
-    pid_t told[LEFTOVER_LIST];     /* who got SIGTERM already */
-    char name[32];                 /* of the first of them */
+    int refused;                   /* how many processes the last call was not allowed to signal */
+    pid_t stranger[LEFTOVER_LIST]; /* children that we had before the job: a shell that became zro run by exec had them */
+    pid_t told[LEFTOVER_LIST];     /* processes that have got SIGTERM */
+    char name[32];                 /* the name of the first of those */
 } run_leftover;
 
 /* Before the first rank.  next: before the ranks are started again. */

@@ -29,7 +29,7 @@
 enum {
     PREFIX_BYTES = 32,
     SINK_BYTES = OUTPUT_LINE_BYTES + PREFIX_BYTES + 1, /* the longest line with a prefix and an end */
-    READS = 64                                         /* of one pump: signals want to be looked at */
+    READS = 64                                         /* of one pump: signals must be taken in between */
 };
 
 typedef struct stream {
@@ -42,20 +42,20 @@ typedef struct stream {
 typedef struct sink {
     const char *name;
     int fd, epoll;
-    int is_own;  /* fd is a description of our own, which does not block */
-    int careful; /* writing might block */
-    int colour;
-    int broken;   /* errno; nothing can be written any more */
-    stream *busy; /* it has lines that did not fit */
-    size_t from, to;
-    char *text; /* SINK_BYTES */
+    int is_own;      /* fd was opened by us and does not block */
+    int careful;     /* writing might block: poll first, and write little */
+    int colour;      /* prefixes are coloured */
+    int broken;      /* not 0: the errno because of which nothing can be written any more */
+    stream *busy;    /* the stream whose lines did not all fit; NULL: none */
+    size_t from, to; /* what of text is not written yet */
+    char *text;      /* SINK_BYTES */
 } sink;
 
 struct run_output {
     int size, sinks;
     sink sink[2];
-    stream *stream; /* two of each rank */
-    char *texts;    /* of all streams: pages that nobody wrote to take no memory */
+    stream *stream; /* two per rank */
+    char *texts;    /* the texts of all streams; pages that were never written take no memory */
     size_t texts_bytes;
 };
 
@@ -125,7 +125,7 @@ static zro_status init(run_output *o, int size)
         open_sink(k, i == 0 ? STDOUT_FILENO : STDERR_FILENO, i == 0 ? "standard output" : "standard error");
         k->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (k->epoll < 0)
-            return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "the ranks' output");
+            return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot pass on the ranks' output");
         k->text = zro__alloc(NULL, ZRO__KIND_HANDLE, SINK_BYTES);
         if (k->text == NULL)
             return zro__fail(ZRO_ERR_MEMORY, "out of memory: the ranks' output");
@@ -155,12 +155,13 @@ static zro_status open_stream(run_output *o, stream *s, int *end)
     int ends[2], err;
 
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "a pipe for the output of rank %d (--no-prefix works without)", s->rank);
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot make a pipe for the output of rank %d (--no-prefix needs none)",
+                               s->rank);
     if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0 || epoll_ctl(sink_of(o, s)->epoll, EPOLL_CTL_ADD, ends[0], &event) != 0) {
         err = errno;
         close(ends[0]);
         close(ends[1]);
-        return zro__fail_errno(ZRO_ERR_SYSTEM, err, "the output of rank %d", s->rank);
+        return zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot pass on the output of rank %d", s->rank);
     }
     s->fd = ends[0];
     *end = ends[1];

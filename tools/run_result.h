@@ -6,18 +6,19 @@
 
 typedef enum run_kind {
     RUN_OK,
-    RUN_FAILED,    /* a rank did */
-    RUN_SIGNALLED, /* zro run was told to end it */
-    RUN_TIMEOUT,   /* it took too long */
+    RUN_FAILED,    /* a rank failed */
+    RUN_SIGNALLED, /* a signal told zro run to end the job */
+    RUN_TIMEOUT,   /* the job took too long */
     RUN_ERROR      /* zro run could not do something: the text is zro_last_error() */
 } run_kind;
 
 typedef struct run_result {
     run_kind kind;
-    int rank, status; /* FAILED: which rank was the first, and how, as of waitpid */
-    int signal;       /* SIGNALLED: by which signal.  FAILED: not 0 if zro run was told to end meanwhile */
-    int code;         /* ERROR: the exit status */
-    double seconds;   /* TIMEOUT: how long it was allowed to take */
+    int rank;       /* FAILED: the rank that failed first */
+    int status;     /* FAILED: how that rank ended, as of waitpid */
+    int signal;     /* SIGNALLED: the signal.  FAILED: not 0 if a signal told zro run to end the job meanwhile */
+    int code;       /* ERROR: the exit status */
+    double seconds; /* TIMEOUT: how long the job was allowed to take */
 } run_result;
 
 enum { EXIT_TIMEOUT = 124, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };

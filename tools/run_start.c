@@ -114,7 +114,7 @@ static zro_status cannot_start(const char *program, int err, int *code)
 
 static zro_status no_process(const run_start *s, int rank, int err)
 {
-    return zro__fail_errno(ZRO_ERR_SYSTEM, err, "no process for rank %d of %d", rank, s->size);
+    return zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot start a process for rank %d of %d", rank, s->size);
 }
 
 zro_status start_rank(const run_start *s, int rank, const int *ends, pid_t *pid, int *code)
@@ -126,7 +126,7 @@ zro_status start_rank(const run_start *s, int rank, const int *ends, pid_t *pid,
     *pid = 0;
     *code = 1;
     if (pipe2(report, O_CLOEXEC) != 0)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "a pipe to rank %d", rank);
+        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot make a pipe to rank %d", rank);
     *pid = fork();
     if (*pid == 0)
         become_rank(s, rank, ends, parent, report[1]);

@@ -14,7 +14,7 @@ static int overview(void)
     puts("usage: zro COMMAND [ARGUMENTS]\n");
     for (int i = 0; i < N_TOOLS; i++)
         printf("  %-8s %s\n", tools[i]->name, tools[i]->line);
-    puts("  help     tell more about a command: zro help COMMAND\n"
+    puts("  help     describe a command: zro help COMMAND\n"
          "\n"
          "  --help, --version");
     return 0;

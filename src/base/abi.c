@@ -16,7 +16,7 @@ const zro_abi_entry *zro_abi(size_t *count)
     static const zro_abi_entry entries[] = {
         SIZE(zro_abi_entry),      SIZE(zro_settings),       SIZE(zro_link_request),    SIZE(zro_link),
         SIZE(zro_group_config),   SIZE(zro_param),          SIZE(zro_alloc_config),    SIZE(zro_range),
-        SIZE(zro_plan_config),    SIZE(zro_overlap),        SIZE(zro_sgd_config),      SIZE(zro_adam_config),
+        SIZE(zro_plan_config),    SIZE(zro_move),           SIZE(zro_sgd_config),      SIZE(zro_adam_config),
         SIZE(zro_adamw_config),   SIZE(zro_adagrad_config), SIZE(zro_adadelta_config), SIZE(zro_adamax_config),
         SIZE(zro_rmsprop_config), SIZE(zro_rprop_config),   SIZE(zro_asgd_config),     SIZE(zro_nadam_config),
         SIZE(zro_radam_config),   SIZE(zro_value),          SIZE(zro_param_group),     SIZE(zro_optim_config),

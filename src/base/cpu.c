@@ -1,8 +1,5 @@
-/* What depends on the processor: see cpu.h.  The tables of kernels are picked here because this is the one file that knows
- * which of them are built for this architecture. */
+/* What depends on the processor: see cpu.h. */
 #include "base/cpu.h"
-
-#include "base/kernels.h"
 
 #if defined(__x86_64__)
 
@@ -36,28 +33,6 @@ size_t zro__cpu_prefetch(void)
 }
 
 #endif
-
-const zro__kernels *zro__kernels_get(zro_kernels which)
-{
-    zro_kernels best = zro__cpu_best();
-
-    if (which == ZRO_KERNELS_AUTO)
-        which = best;
-    if (which > best)
-        return NULL;
-    switch (which) {
-#if defined(__x86_64__)
-    case ZRO_KERNELS_AVX512:
-        return &zro__kernels_avx512;
-    case ZRO_KERNELS_AVX2:
-        return &zro__kernels_avx2;
-#endif
-    case ZRO_KERNELS_BASE:
-        return &zro__kernels_base;
-    default:
-        return NULL;
-    }
-}
 
 #if defined(__x86_64__) || defined(__i386__)
 

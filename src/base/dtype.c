@@ -28,3 +28,8 @@ const char *zro_dtype_name(zro_dtype dtype)
 {
     return zro__dtype_is_known(dtype) ? types[dtype].name : NULL;
 }
+
+const char *zro__dtype_text(zro_dtype dtype)
+{
+    return zro__dtype_is_known(dtype) ? types[dtype].name : "of an unknown type";
+}

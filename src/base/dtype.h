@@ -14,7 +14,10 @@
 int zro__dtype_is_known(zro_dtype dtype);
 int zro__dtype_is_float(zro_dtype dtype); /* f32, f64, bf16, f16 */
 
-/* Bytes of an element of one of those, for loops. */
+/* For error texts: "f32", ..., "of an unknown type". */
+const char *zro__dtype_text(zro_dtype dtype);
+
+/* Bytes of an element of one of the floating-point types; inlined into loops. */
 static inline size_t zro__float_bytes(zro_dtype dtype)
 {
     return dtype == ZRO_F32 ? 4 : dtype == ZRO_F64 ? 8 : 2;

@@ -1,5 +1,5 @@
 /* For files that are compiled once per instruction set, with -DZRO__ISA=base, avx2 or avx512 and the compiler's flags for it:
- * what they define is named by it, and chosen among at run time.
+ * what they define is named by it, and chosen among at run time (base/kernels.h).
  *
  * Such a file is plain C that the compiler vectorises: the instruction set decides how many elements an instruction takes,
  * never what is computed.  -ffp-contract=off keeps products and sums apart; -fno-trapping-math allows selects instead of

@@ -12,7 +12,10 @@
 
 #include "zro.h"
 
-enum { ZRO__TILE = 64, ZRO__BLOCK = 1024 }; /* elements of a pass through the registers; of a partial norm */
+enum {
+    ZRO__TILE = 64,   /* elements that go through the registers at a time */
+    ZRO__BLOCK = 1024 /* elements whose part of a norm is one number; work is divided by blocks, too */
+};
 
 /* How several arrays become one.  Inside a cell sources are added in order, starting with the first one's value; then the
  * cells' sums are, in order.  MIN and MAX take the same way; they propagate NaN, and of equal values the last one stays. */
@@ -20,9 +23,9 @@ typedef struct zro__reduce {
     zro_dtype dtype;
     zro_op op;
     int n;                /* sources, in order of addition: cell after cell; at least 1 */
-    const int *cell;      /* lengths of the cells, summing to n */
+    const int *cell;      /* how many sources each cell has; they sum up to n */
     int n_cells;          /* at least 1 */
-    const double *weight; /* n of them in the same order, or NULL; only with AVG */
+    const double *weight; /* AVG: n weights in the order of the sources, or NULL */
     double divisor;       /* AVG: number of ranks, or the sum of weights */
 } zro__reduce;
 
@@ -52,10 +55,18 @@ typedef struct zro__kernels {
     double (*block_norm)(const void *src, zro_dtype dtype, size_t count, double p);
 } zro__kernels;
 
-extern const zro__kernels zro__kernels_base;
+/* What is compiled once per instruction set (base/isa.h): ZRO__ISA_DECLARE declares the constants name_base, name_avx2 and
+ * name_avx512 as far as the build has them; ZRO__ISA_PICK is the address of the one for an instruction set. */
 #if defined(__x86_64__)
-extern const zro__kernels zro__kernels_avx2, zro__kernels_avx512;
+#define ZRO__ISA_DECLARE(type, name) extern const type name##_base, name##_avx2, name##_avx512
+#define ZRO__ISA_PICK(name, kernels)                                                                                           \
+    ((kernels) == ZRO_KERNELS_AVX512 ? &name##_avx512 : (kernels) == ZRO_KERNELS_AVX2 ? &name##_avx2 : &name##_base)
+#else
+#define ZRO__ISA_DECLARE(type, name) extern const type name##_base
+#define ZRO__ISA_PICK(name, kernels) ((void)(kernels), &name##_base)
 #endif
+
+ZRO__ISA_DECLARE(zro__kernels, zro__kernels);
 
 /* The table by name, AUTO being the best; NULL if this processor or this build has no such. */
 const zro__kernels *zro__kernels_get(zro_kernels which);

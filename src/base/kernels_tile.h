@@ -1,11 +1,25 @@
-/* One tile of a reduction, as a template: kernels.c includes this file once for each element type, having defined
+/* One tile of a reduction, as a template: kernels_isa.c includes this file once for each element type, having defined
  *
- *   NAME(x)    the functions' names        T, A      element type; accumulation type
- *   GET(x)     T to A                      PUT(x)    A to T; undefined where they are the same
- *   ADD(a, b)  in A                        FLOATING  1, or 0 for integers
- *   PLAIN      the C type of T, where sums of it can do without a tile; undefined elsewhere
+ *   T         the element type                 FLOATING  1, or 0 for integers
+ *
+ * and, where they are not what stands below,
+ *
+ *   A         the type of sums: T              GET(x)    T to A
+ *   ADD(a, b) in A                             PUT(x)    A to T; undefined where they are the same
+ *   PLAIN     the C type of T, where sums of it can do without a tile; undefined elsewhere
  *
  * Every loop runs over a whole tile, so that it unrolls without remainders.  A shorter tile is copied beside zeros first. */
+#define NAME(x) ZRO__PASTE(T, _##x)
+#ifndef A
+#define A T
+#endif
+#ifndef GET
+#define GET(x) (x)
+#endif
+#ifndef ADD
+#define ADD(a, b) ((a) + (b))
+#endif
+#define IS_NAN(x) (FLOATING && (x) != (x))
 
 /* acc + s[0] + ... + s[n - 1] from left to right, without acc if `first`.  `first` and `n` are constants at each call. */
 static INLINE void NAME(add)(A *restrict acc, const T *const *s, int first, int n)
@@ -22,6 +36,14 @@ static INLINE void NAME(add)(A *restrict acc, const T *const *s, int first, int 
             v = ADD(v, GET(d[i]));
         acc[i] = v;
     }
+}
+
+static INLINE void NAME(add_some)(A *restrict acc, const T *const *s, int first, int n)
+{
+    n == 1   ? NAME(add)(acc, s, first, 1)
+    : n == 2 ? NAME(add)(acc, s, first, 2)
+    : n == 3 ? NAME(add)(acc, s, first, 3)
+             : NAME(add)(acc, s, first, 4);
 }
 
 static INLINE const T *NAME(fetch)(const void *source, size_t at, size_t m, T *pad)
@@ -46,31 +68,10 @@ static INLINE void NAME(sum)(A *restrict acc, const void *const *src, int n, siz
 
         for (int k = 0; k < some; k++)
             s[k] = NAME(fetch)(src[done + k], at, m, pad[k]);
-        switch (done == 0 ? some : 4 + some) {
-        case 1:
-            NAME(add)(acc, s, 1, 1);
-            break;
-        case 2:
-            NAME(add)(acc, s, 1, 2);
-            break;
-        case 3:
-            NAME(add)(acc, s, 1, 3);
-            break;
-        case 4:
-            NAME(add)(acc, s, 1, 4);
-            break;
-        case 5:
-            NAME(add)(acc, s, 0, 1);
-            break;
-        case 6:
-            NAME(add)(acc, s, 0, 2);
-            break;
-        case 7:
-            NAME(add)(acc, s, 0, 3);
-            break;
-        default:
-            NAME(add)(acc, s, 0, 4);
-        }
+        if (done == 0)
+            NAME(add_some)(acc, s, 1, some);
+        else
+            NAME(add_some)(acc, s, 0, some);
     }
 }
 
@@ -217,3 +218,4 @@ static size_t NAME(direct)(const job *j, size_t at)
 #undef PUT
 #undef ADD
 #undef PLAIN
+#undef IS_NAN

@@ -4,7 +4,7 @@
 
 #include "zro.h"
 
-/* Says a line if `settings` has a callback and lets `level` through.  Keeps the thread's error text. */
+/* Passes a line to the callback of the settings, if there is one and the level is let through.  The thread's error text stays. */
 void zro__log(const zro_settings *settings, zro_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* A callback that writes to standard error; `user` is not used. */

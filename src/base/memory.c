@@ -107,32 +107,42 @@ void zro__free(void *block)
     free(head->start);
 }
 
-void zro__arena_plan(zro__arena *arena, size_t count, size_t bytes)
+int zro__grow(zro__account *account, void *array, size_t *capacity, size_t need, size_t bytes)
 {
-    size_t size;
+    size_t more = need > 2 * *capacity ? need : 2 * *capacity;
+    void *old, *longer;
 
-    if (!zro__size_mul(count, bytes, &size) || !zro__size_round(size, ALIGN, &size)
-        || !zro__size_add(arena->bytes, size, &arena->bytes))
-        arena->overflow = 1;
+    if (need <= *capacity)
+        return 1;
+    longer = zro__alloc_array(account, ZRO__KIND_HANDLE, more, bytes);
+    if (longer == NULL)
+        return 0;
+    memcpy(&old, array, sizeof old);
+    if (old != NULL)
+        memcpy(longer, old, *capacity * bytes);
+    zro__free(old);
+    memcpy(array, &longer, sizeof longer);
+    *capacity = more;
+    return 1;
 }
 
-zro_status zro__arena_init(zro__arena *arena, zro__account *account, const char *what)
+zro_status zro__arena_arrays(zro__arena *arena, zro__account *account, const char *what, const zro__array *arrays, size_t n)
 {
-    if (!arena->overflow)
-        arena->base = zro__alloc(account, ZRO__KIND_HANDLE, arena->bytes);
-    if (arena->base == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes for %s", arena->bytes, what);
+    size_t total = 0, size;
+    int fits = !arena->overflow;
+    char *next;
+
+    for (size_t i = 0; i < n; i++)
+        fits &= zro__size_mul(arrays[i].count, arrays[i].bytes, &size) && zro__size_round(size, ALIGN, &size)
+                && zro__size_add(total, size, &total);
+    next = arena->base = fits ? zro__alloc(account, ZRO__KIND_HANDLE, total) : NULL;
+    if (next == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes for %s", total, what);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(arrays[i].pointer, &next, sizeof next);
+        next += (arrays[i].count * arrays[i].bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    }
     return ZRO_OK;
-}
-
-void *zro__arena_take(zro__arena *arena, size_t count, size_t bytes)
-{
-    char *at = arena->base + arena->used;
-    size_t size = (count * bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-
-    assert(arena->base != NULL && size <= arena->bytes - arena->used);
-    arena->used += size;
-    return at;
 }
 
 void zro__arena_free(zro__arena *arena)

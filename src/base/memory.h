@@ -1,7 +1,7 @@
 /* The only allocator.
  *
- * Every block belongs to an account, which knows the bytes in use, the peak, and by kind what they are for.  A rank has one
- * account, shared by its groups (a handle without a group has its own), so ranks that are threads do not mix.  A NULL account
+ * Every block belongs to an account, which knows the bytes in use, the peak, and how many bytes of each kind there are.  Each rank
+ * has one account, shared by its groups (a handle without a group has its own), so ranks that are threads do not mix.  A NULL account
  * counts nothing; it serves what belongs to a process and not to a rank.
  *
  * Long-lived handles compute their size first and take one arena.  Nothing is allocated inside a transfer. */
@@ -35,23 +35,32 @@ void *zro__alloc_array(zro__account *account, zro__kind kind, size_t count, size
 /* Takes NULL. */
 void zro__free(void *block);
 
-/* Sums and products of sizes: 1 and *out, or 0 if it does not fit. */
+/* Makes an array long enough for `need` elements: `array` is the address of the pointer to it (NULL at first), *capacity the
+ * number of elements that it is long enough for (0 at first), `bytes` the size of an element.  The array may move; its elements
+ * are kept.  It at least doubles, so that adding one at a time is cheap.  0, and nothing has changed, if there is no memory. */
+int zro__grow(zro__account *account, void *array, size_t *capacity, size_t need, size_t bytes);
+
+/* Sums and products of sizes: 1 and the result in *out, or 0 if it does not fit. */
 int zro__size_add(size_t a, size_t b, size_t *out);
 int zro__size_mul(size_t a, size_t b, size_t *out);
 
-/* Rounds up to a multiple of a power of two; 0 or *out. */
+/* Rounds up to a multiple of a power of two: 1 and the result in *out, or 0 if it does not fit. */
 int zro__size_round(size_t a, size_t power_of_two, size_t *out);
 
-/* An arena: sizes are announced (planned), then one block is taken, then the same sizes are handed out. */
+/* An arena: one block for all arrays of a handle. */
 typedef struct zro__arena {
     char *base;
-    size_t used, bytes;
-    int overflow; /* a planned size did not fit into a size_t */
+    int overflow; /* 1: a size that its user computed does not fit into a size_t */
 } zro__arena;
 
-void zro__arena_plan(zro__arena *arena, size_t count, size_t bytes);
-zro_status zro__arena_init(zro__arena *arena, zro__account *account, const char *what);
-void *zro__arena_take(zro__arena *arena, size_t count, size_t bytes);
+/* One of those arrays. */
+typedef struct zro__array {
+    void *pointer; /* the address of the pointer to it, which is set */
+    size_t count, bytes;
+} zro__array;
+
+/* Takes an arena for the arrays in a list, each aligned to 64 bytes and zeroed, and sets the pointer to each of them. */
+zro_status zro__arena_arrays(zro__arena *arena, zro__account *account, const char *what, const zro__array *arrays, size_t n);
 void zro__arena_free(zro__arena *arena);
 
 #endif

@@ -1,19 +1,17 @@
 /* Parameters: see param.h. */
 #include "base/param.h"
 
+#include <stdarg.h>
 #include <stdint.h>
-#include <stdlib.h>
+#include <stdio.h>
 
+#include "base/dtype.h"
 #include "base/memory.h"
+#include "base/search.h"
+#include "base/settings.h"
 #include "base/status.h"
 
-void zro_param_init(zro_param *param)
-{
-    static const zro_param init = ZRO_PARAM_INIT;
-
-    if (param != NULL)
-        *param = init;
-}
+ZRO__DEFINE_INIT(zro_param, ZRO_PARAM_INIT)
 
 size_t zro_param_count(const zro_param *param)
 {
@@ -39,7 +37,7 @@ void zro_param_set_grad(zro_param *param, void *grad)
     if (param == NULL)
         return;
     param->grad = grad;
-    __atomic_store_n(&param->grad_present, grad != NULL, __ATOMIC_RELEASE); /* pairs with the look at the start of a step */
+    __atomic_store_n(&param->grad_present, grad != NULL, __ATOMIC_RELEASE); /* pairs with the acquire in zro__shard_scan */
 }
 
 const char *zro__param_name(const char *name, size_t index, char *buffer)
@@ -55,37 +53,73 @@ const char *zro__param_name(const char *name, size_t index, char *buffer)
     return at;
 }
 
+const char *zro__param_shape(const zro_param *p, char *buffer)
+{
+    char *at = buffer;
+
+    *at = '\0';
+    for (uint32_t d = 0; d < p->n_dims && d < ZRO_MAX_DIMS; d++)
+        at += sprintf(at, "%s%zu", d == 0 ? "" : "x", p->shape[d]);
+    return buffer;
+}
+
+zro_status zro__param_fail(zro_status code, const char *name, size_t index, const char *format, ...)
+{
+    char buffer[ZRO__NAME_BYTES], why[ZRO__TEXT_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return zro__fail(code, "parameter %s: %s", zro__param_name(name, index, buffer), why);
+}
+
+zro_dtype zro__param_grad_type(const zro_param *p)
+{
+    return p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
+}
+
 zro_status zro__param_check_shape(const zro_param *p, size_t index)
 {
-    char name[ZRO__NAME_BYTES];
+    const size_t most = SIZE_MAX / 16;
+    int is_large = zro_param_count(p) > most;
 
     if (p->n_dims > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible",
-                         zro__param_name(p->name, index, name), (unsigned)p->n_dims, ZRO_MAX_DIMS);
-    if (zro_param_count(p) > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold",
-                         zro__param_name(p->name, index, name));
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "%u dimensions, at most %d are possible", (unsigned)p->n_dims,
+                               ZRO_MAX_DIMS);
+    for (uint32_t i = 0; i < p->n_dims; i++)
+        is_large |= p->shape[i] > most; /* also where another dimension is 0 */
+    if (is_large)
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "its shape has more elements than memory can hold");
+    return ZRO_OK;
+}
+
+zro_status zro__param_check_types(const zro_param *p, size_t index)
+{
+    if (!zro__dtype_is_known(p->dtype))
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "dtype = %d is no element type", (int)p->dtype);
+    if (!zro__dtype_is_known(zro__param_grad_type(p)))
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "grad_dtype = %d is no element type", (int)p->grad_dtype);
     return ZRO_OK;
 }
 
 zro_status zro__param_check(const zro_param *p, size_t index)
 {
-    char name[ZRO__NAME_BYTES];
-    zro_status st;
+    zro_status st = zro__param_check_shape(p, index);
 
+    if (st != ZRO_OK)
+        return st;
     if (p->layout != ZRO_LAYOUT_DENSE)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its layout is %s, must be dense",
-                         zro__param_name(p->name, index, name),
-                         p->layout == ZRO_LAYOUT_SPARSE    ? "sparse"
-                         : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
-                                                           : "unknown");
-    st = zro__param_check_shape(p, index);
-    if (st == ZRO_OK && p->data == NULL && zro_param_count(p) > 0)
-        st = zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(p->name, index, name));
-    return st;
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "its layout is %s, must be dense",
+                               p->layout == ZRO_LAYOUT_SPARSE    ? "sparse"
+                               : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
+                                                                 : "unknown");
+    if (p->data == NULL && zro_param_count(p) > 0)
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "data is NULL");
+    return ZRO_OK;
 }
 
-/* By data, and what has none or the same by its own address. */
+/* Sorts by the address of the data; parameters without data, or with the same data, by their own address. */
 static int by_address(const void *a, const void *b)
 {
     const zro__numbered *p = a, *q = b;
@@ -98,22 +132,11 @@ static int by_address(const void *a, const void *b)
     return x != y ? (x > y) - (x < y) : (p->index > q->index) - (p->index < q->index);
 }
 
-/* They often are. */
-static int is_sorted(const zro__numbered *list, size_t n)
-{
-    size_t i = 1;
-
-    while (i < n && by_address(&list[i - 1], &list[i]) < 0)
-        i++;
-    return i >= n;
-}
-
 zro_status zro__params_check_apart(zro__numbered *list, size_t n)
 {
     char first[ZRO__NAME_BYTES], second[ZRO__NAME_BYTES];
 
-    if (!is_sorted(list, n))
-        qsort(list, n, sizeof *list, by_address);
+    zro__sort(list, n, sizeof *list, by_address);
     for (size_t i = 1; i < n; i++) {
         const zro__numbered *a = &list[i - 1], *b = &list[i];
 

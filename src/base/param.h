@@ -4,23 +4,36 @@
 
 #include "zro.h"
 
-enum { ZRO__NAME_BYTES = 24 };
+enum { ZRO__NAME_BYTES = 24, ZRO__SHAPE_BYTES = 21 * ZRO_MAX_DIMS };
 
 /* A parameter in texts: its name, or without one (NULL) its index, written into a buffer of ZRO__NAME_BYTES. */
 const char *zro__param_name(const char *name, size_t index, char *buffer);
 
-/* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it.  shape: the size alone. */
+/* Its shape in texts, "2x3", written into a buffer of ZRO__SHAPE_BYTES; "" if it has no dimensions. */
+const char *zro__param_shape(const zro_param *param, char *buffer);
+
+/* Fails with "parameter <name or index>: " and what the format says. */
+zro_status zro__param_fail(zro_status code, const char *name, size_t index, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The element type of its gradient. */
+zro_dtype zro__param_grad_type(const zro_param *param);
+
+/* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it.  shape: the size alone;
+ * types: that its element types exist. */
 zro_status zro__param_check(const zro_param *param, size_t index);
 zro_status zro__param_check_shape(const zro_param *param, size_t index);
+zro_status zro__param_check_types(const zro_param *param, size_t index);
 
 /* A parameter with its index, for sorting. */
 typedef struct zro__numbered {
     const zro_param *param;
-    size_t index, bytes; /* of its data */
+    size_t index;
+    size_t bytes; /* size of its data */
 } zro__numbered;
 
-/* That none of them is there twice or shares memory with another, which would be updated twice.  Sorts the list.  INVALID names
- * both. */
+/* Checks that no parameter is in the list twice or shares memory with another, which would be updated twice.  Sorts the list.
+ * INVALID names both. */
 zro_status zro__params_check_apart(zro__numbered *list, size_t n);
 
 #endif

@@ -1,8 +1,8 @@
-/* Points: named places in the library where a test can make something happen.
+/* Points: named lines of the library at which a test can make something happen.
  *
  * ZRO__POINT("slot.arrive") stands wherever a rank's death, stop or failure must be survivable.  In test builds
  * (ZRO__POINTS) the thread's plan, if it has one, is consulted: at the nth passing of its point it kills the rank, stops it,
- * yields, or makes the place fail.  In releases the macro is the constant 0.
+ * yields, or makes what stands there fail.  In releases the macro is the constant 0.
  *
  * A plan belongs to a thread, because ranks may be threads; threads that the library starts inherit their starter's
  * (zro__point_plan_get, zro__point_plan_set). */

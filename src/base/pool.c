@@ -1,11 +1,11 @@
 /* Threads over items: see pool.h.
  *
  * Two words carry the protocol.  `round` counts jobs: the caller writes the job, then adds one; a worker that sees a new
- * number reads the job and does its part.  `busy` counts workers that have not finished the current round: each takes one
- * away after its part, and the caller returns when none is left, so the job is never rewritten while somebody reads it.
+ * number reads the job and does its share.  `busy` counts workers that have not finished the current round: each takes one
+ * away after its share, and the caller returns when none is left, so the job is never rewritten while somebody reads it.
  *
- * Whoever waits spins a little, yields a little, and then sleeps on the word, having counted itself in `sleepers` first.  The
- * one who changes the word looks at `sleepers` afterwards.  All four accesses are sequentially consistent, so either the
+ * Whoever waits spins a little, yields a little, and then sleeps on the word, having counted itself in `sleepers` first.  Whoever
+ * changes the word reads `sleepers` afterwards.  All four accesses are sequentially consistent, so either the
  * sleeper sees the new word (the kernel compares it once more) or the other sees the sleeper: no wake-up is lost, and none is
  * paid for when nobody sleeps. */
 #include "base/pool.h"
@@ -28,12 +28,13 @@ enum { SPINS = 300, YIELDS = 30 };
 typedef struct worker {
     zro__pool *pool;
     pthread_t thread;
-    uint32_t part;
+    uint32_t index; /* which share of a job it does */
 } worker;
 
-/* What the caller writes, what workers write, and what nobody does, each on lines of its own. */
+/* What never changes, what the caller writes, and what workers write stand on different cache lines. */
 struct zro__pool {
-    uint32_t threads, started; /* parts of a job; workers that exist */
+    uint32_t threads; /* shares of a job, the caller's included */
+    uint32_t started; /* workers that exist */
     zro__point_plan *plan;
     _Alignas(64) _Atomic uint32_t round;
     _Atomic uint32_t round_sleepers;
@@ -52,7 +53,7 @@ static void relax(void)
 #endif
 }
 
-/* Until *word is not `old` any more. */
+/* Waits until *word is not `old` any more. */
 static void wait_change(_Atomic uint32_t *word, _Atomic uint32_t *sleepers, uint32_t old)
 {
     for (int i = 0; i < SPINS + YIELDS; i++) {
@@ -75,10 +76,10 @@ static void wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
         syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void do_part(const zro__pool *pool, uint32_t part)
+static void do_share(const zro__pool *pool, uint32_t index)
 {
     size_t each = pool->items / pool->threads, more = pool->items % pool->threads;
-    size_t first = part * each + (part < more ? part : more), last = first + each + (part < more);
+    size_t first = index * each + (index < more ? index : more), last = first + each + (index < more);
 
     if (first < last)
         pool->fn(pool->ctx, first, last);
@@ -94,7 +95,7 @@ static void *work(void *arg)
         wait_change(&pool->round, &pool->round_sleepers, seen);
         if (pool->fn == NULL)
             return NULL;
-        do_part(pool, self->part);
+        do_share(pool, self->index);
         if (atomic_fetch_sub(&pool->busy, 1) == 1) /* pairs with the caller's acquire: what we wrote is its then */
             wake(&pool->busy, &pool->busy_sleepers);
     }
@@ -115,7 +116,7 @@ static zro_status start_worker(zro__pool *pool, worker *w)
     zro_status st;
 
     if (ZRO__POINT("pool.thread"))
-        return zro__fail(ZRO_ERR_SYSTEM, "cannot start thread %u of %u", w->part + 1, pool->threads);
+        return zro__fail(ZRO_ERR_SYSTEM, "cannot start thread %u of %u", w->index + 1, pool->threads);
     st = zro__thread_start(&w->thread, work, w, 0, "a thread of a pool");
     pool->started += st == ZRO_OK;
     return st;
@@ -137,7 +138,7 @@ zro_status zro__pool_create(zro__account *account, uint32_t threads, zro__pool *
         worker *w = &pool->workers[i - 1];
 
         w->pool = pool;
-        w->part = i;
+        w->index = i;
         st = start_worker(pool, w);
         if (st != ZRO_OK) {
             zro__pool_destroy(pool);
@@ -158,14 +159,9 @@ void zro__pool_run(zro__pool *pool, zro__pool_fn fn, void *ctx, size_t items)
         return;
     }
     start_round(pool, fn, ctx, items);
-    do_part(pool, 0);
+    do_share(pool, 0);
     while ((busy = atomic_load(&pool->busy)) != 0)
         wait_change(&pool->busy, &pool->busy_sleepers, busy);
-}
-
-uint32_t zro__pool_threads(const zro__pool *pool)
-{
-    return pool != NULL ? pool->threads : 1;
 }
 
 void zro__pool_destroy(zro__pool *pool)

@@ -11,7 +11,7 @@
 
 typedef struct zro__pool zro__pool;
 
-/* Does the items [first, last), of which there is at least one. */
+/* Works on the items [first, last), of which there is at least one. */
 typedef void (*zro__pool_fn)(void *ctx, size_t first, size_t last);
 
 /* `threads` >= 1, the caller's included.  The workers block all signals and inherit the creator's point plan.
@@ -20,12 +20,9 @@ typedef void (*zro__pool_fn)(void *ctx, size_t first, size_t last);
  * SYSTEM  a thread could not be started */
 zro_status zro__pool_create(zro__account *account, uint32_t threads, zro__pool **out);
 
-/* Calls fn over [0, items), part 0 on the calling thread, and returns when all parts are done; what they wrote is visible
- * then.  A NULL pool is a pool of one. */
+/* Calls fn for shares of [0, items), the first one on the calling thread, and returns when all are done; what they wrote is
+ * visible then.  A NULL pool is a pool of one. */
 void zro__pool_run(zro__pool *pool, zro__pool_fn fn, void *ctx, size_t items);
-
-/* How many threads share a job; 1 for NULL. */
-uint32_t zro__pool_threads(const zro__pool *pool);
 
 /* Takes NULL. */
 void zro__pool_destroy(zro__pool *pool);

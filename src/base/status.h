@@ -7,7 +7,7 @@
 
 #include "zro.h"
 
-enum { ZRO__TEXT_BYTES = 1024 }; /* of an error text, its NUL included; longer ones are cut */
+enum { ZRO__TEXT_BYTES = 1024 }; /* the longest error text, its NUL included; longer ones are cut */
 
 /* Formats the thread's error text, logs nothing, returns `code`. */
 zro_status zro__fail(zro_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));

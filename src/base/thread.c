@@ -21,7 +21,7 @@ zro_status zro__thread_start(pthread_t *thread, void *(*run)(void *), void *user
         err = pthread_create(thread, &attr, run, user);
         pthread_attr_destroy(&attr);
     }
-    if (err == EINVAL) /* also where the thread-local storage does not fit into a small stack */
+    if (err == EINVAL) /* not small, or the thread-local storage does not fit into a small stack */
         err = pthread_create(thread, NULL, run, user);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return err == 0 ? ZRO_OK : zro__fail_errno(ZRO_ERR_SYSTEM, err, "cannot start %s", what);

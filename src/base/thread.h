@@ -6,7 +6,8 @@
 
 #include "zro.h"
 
-/* Starts one.  `small`: a stack of 64 KiB if the program's thread-local storage leaves room for that.  SYSTEM, naming `what`. */
+/* Starts a thread.  small = 1: its stack has 64 KiB if the program's thread-local storage fits into that, too.  SYSTEM: it
+ * could not be started; the text names `what`. */
 zro_status zro__thread_start(pthread_t *thread, void *(*run)(void *), void *user, int small, const char *what);
 
 #endif

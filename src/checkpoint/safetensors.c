@@ -11,6 +11,8 @@
  * bytes as its shape says; the tensors, in any order, cover the data without overlap, hole or rest; metadata are texts.  So
  * whatever the bytes are, no more memory is taken than the file has, but for what the parser needs for the header.
  *
+ * The functions that check say what is wrong, as INVALID; zro__blame makes it FORMAT and adds in which file.
+ *
  * A file is written with its tensors by element size descending, then by name, and its header padded to 8 bytes, so that each
  * tensor is aligned to its elements. */
 #include "checkpoint/safetensors.h"
@@ -23,6 +25,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/text.h"
 
 enum { LENGTH_BYTES = 8, MAX_HEADER = 100000000, MAX_DEPTH = 16, PADDING = 8 };
 
@@ -40,43 +43,47 @@ enum { TYPES = sizeof types / sizeof *types };
 
 /* ---- JSON ---- */
 
-/* The parser is recursive. */
+/* The parser is recursive: deep nesting would exhaust the stack. */
 static int is_deep(const char *text, size_t bytes)
 {
     int depth = 0, in_string = 0;
 
-    for (size_t i = 0; i < bytes; i++) {
-        char c = text[i];
+    for (size_t i = 0; i < bytes && depth <= MAX_DEPTH; i++) {
+        const char c = text[i];
 
-        if (in_string) {
+        if (c == '"')
+            in_string = !in_string;
+        else if (in_string)
             i += c == '\\';
-            in_string = c != '"';
-            continue;
-        }
-        in_string = c == '"';
-        if (c == '{' || c == '[')
-            depth++;
-        else if (c == '}' || c == ']')
-            depth--;
-        if (depth > MAX_DEPTH)
-            return 1;
+        else
+            depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     }
-    return 0;
+    return depth > MAX_DEPTH;
 }
 
-zro_status zro__json_parse(const char *what, const char *text, size_t bytes, json_t **out)
+zro_status zro__json_parse(const char *text, size_t bytes, json_t **out)
 {
     json_error_t error;
 
     *out = NULL;
     if (is_deep(text, bytes))
-        return zro__fail(ZRO_ERR_FORMAT, "%s: nested more than %d deep", what, MAX_DEPTH);
+        return zro__fail(ZRO_ERR_INVALID, "nested more than %d deep", MAX_DEPTH);
     *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (*out == NULL && json_error_code(&error) == json_error_out_of_memory)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %s of %zu bytes", what, bytes);
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: JSON of %zu bytes", bytes);
     if (*out == NULL)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: byte %d: %s", what, error.position, error.text);
+        return zro__fail(ZRO_ERR_INVALID, "byte %d: %s", error.position, error.text);
     return ZRO_OK;
+}
+
+zro_status zro__blame(const char *file, const char *part, zro_status st)
+{
+    char text[ZRO__TEXT_BYTES];
+
+    if (st != ZRO_ERR_INVALID)
+        return st;
+    snprintf(text, sizeof text, "%s", zro_last_error());
+    return zro__fail(ZRO_ERR_FORMAT, "%s: %s%s", file, part, text);
 }
 
 /* ---- reading ---- */
@@ -88,19 +95,19 @@ static zro_status read_length(zro__source *source, size_t *length)
     zro_status st;
 
     if (source->size == 0)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: empty, no safetensors file", source->name);
+        return zro__fail(ZRO_ERR_INVALID, "empty, no safetensors file");
     if (source->size < LENGTH_BYTES)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: %zu bytes, too few for a safetensors file", source->name, source->size);
+        return zro__fail(ZRO_ERR_INVALID, "%zu bytes, too few for a safetensors file", source->size);
     st = zro__source_read(source, 0, bytes, sizeof bytes);
     if (st != ZRO_OK)
         return st;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         n = n << 8 | bytes[i];
     if (n > MAX_HEADER)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: no safetensors file: its header would have %" PRIu64 " bytes, more than %d",
-                         source->name, n, MAX_HEADER);
+        return zro__fail(ZRO_ERR_INVALID, "no safetensors file: its header would have %" PRIu64 " bytes, more than %d", n,
+                         MAX_HEADER);
     if (n > source->size - LENGTH_BYTES)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: its header has %" PRIu64 " bytes, but only %zu follow", source->name, n,
+        return zro__fail(ZRO_ERR_INVALID, "its header has %" PRIu64 " bytes, but only %zu follow", n,
                          source->size - LENGTH_BYTES);
     *length = (size_t)n;
     return ZRO_OK;
@@ -108,7 +115,6 @@ static zro_status read_length(zro__source *source, size_t *length)
 
 static zro_status read_header(zro__source *source, zro__tensors *t)
 {
-    char what[256];
     size_t length = 0;
     char *text;
     zro_status st = read_length(source, &length);
@@ -118,32 +124,30 @@ static zro_status read_header(zro__source *source, zro__tensors *t)
     text = zro__alloc(NULL, ZRO__KIND_BUFFER, length);
     if (text == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a header of %zu bytes of %s", length, source->name);
-    snprintf(what, sizeof what, "%.200s: header", source->name);
     st = zro__source_read(source, LENGTH_BYTES, text, length);
     if (st == ZRO_OK && (length == 0 || text[0] != '{'))
-        st = zro__fail(ZRO_ERR_FORMAT, "%s: does not begin with '{'", what);
+        st = zro__fail(ZRO_ERR_INVALID, "does not begin with '{'");
     if (st == ZRO_OK)
-        st = zro__json_parse(what, text, length, &t->header);
+        st = zro__json_parse(text, length, &t->header);
     zro__free(text);
     t->data_first = LENGTH_BYTES + length;
-    return st;
+    return zro__blame(source->name, "header: ", st);
 }
 
-static zro_status read_dtype(const char *where, const zro__tensor *t, const json_t *json, zro_dtype *dtype)
+static zro_status read_dtype(const zro__tensor *t, const json_t *json, zro_dtype *dtype)
 {
     const char *text = json_string_value(json);
 
-    if (text == NULL)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: dtype must be a text", where, t->name);
-    for (int i = 0; i < TYPES; i++)
+    for (int i = 0; text != NULL && i < TYPES; i++)
         if (strcmp(types[i], text) == 0) {
             *dtype = (zro_dtype)i;
             return ZRO_OK;
         }
-    return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: dtype %.40s is none that zro has", where, t->name, text);
+    return zro__fail(ZRO_ERR_INVALID, "tensor %s: dtype is %.40s, which zro does not have", t->name,
+                     text != NULL ? text : "no text");
 }
 
-/* The i-th number of a list; 0 if it is not one that is a size. */
+/* The i-th number of a list; 0 if there is none that is a size. */
 static int size_at(const json_t *list, size_t i, size_t *out)
 {
     const json_t *json = json_array_get(list, i);
@@ -153,23 +157,22 @@ static int size_at(const json_t *list, size_t i, size_t *out)
     return json_is_integer(json) && n >= 0;
 }
 
-static zro_status read_shape(const char *where, zro__tensor *t, const json_t *json)
+zro_status zro__json_shape(const char *of, const json_t *json, size_t *shape, uint32_t *n_dims)
 {
     size_t n = json_array_size(json);
 
     if (!json_is_array(json))
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: shape must be a list", where, t->name);
+        return zro__fail(ZRO_ERR_INVALID, "%s: shape must be a list", of);
     if (n > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: %zu dimensions, at most %d are possible", where, t->name, n,
-                         ZRO_MAX_DIMS);
+        return zro__fail(ZRO_ERR_INVALID, "%s: %zu dimensions, at most %d are possible", of, n, ZRO_MAX_DIMS);
     for (size_t i = 0; i < n; i++)
-        if (!size_at(json, i, &t->shape[i]))
-            return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: shape[%zu] must be an integer >= 0", where, t->name, i);
-    t->n_dims = (uint32_t)n;
+        if (!size_at(json, i, &shape[i]))
+            return zro__fail(ZRO_ERR_INVALID, "%s: shape[%zu] must be an integer >= 0", of, i);
+    *n_dims = (uint32_t)n;
     return ZRO_OK;
 }
 
-/* Bytes as its shape says; 0 if that does not fit. */
+/* The bytes that a tensor's shape and type take; 0 if they do not fit into a size_t. */
 static int shape_bytes(const zro__tensor *t, size_t *bytes)
 {
     zro_param p = ZRO_PARAM_INIT;
@@ -181,52 +184,51 @@ static int shape_bytes(const zro__tensor *t, size_t *bytes)
     return count != SIZE_MAX && zro__size_mul(count, zro_dtype_bytes(t->dtype), bytes);
 }
 
-static zro_status read_offsets(const char *where, zro__tensor *t, const json_t *json, size_t data_bytes)
+static zro_status read_offsets(zro__tensor *t, const json_t *json, size_t data_bytes)
 {
     size_t end, expected;
 
     if (!json_is_array(json) || json_array_size(json) != 2 || !size_at(json, 0, &t->begin) || !size_at(json, 1, &end))
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: data_offsets must be two integers >= 0", where, t->name);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: data_offsets must be two integers >= 0", t->name);
     if (t->begin > end)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: begins at %zu, after its end %zu", where, t->name, t->begin, end);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: begins at %zu, after its end %zu", t->name, t->begin, end);
     if (end > data_bytes)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: ends at %zu, but there are %zu bytes of data", where, t->name, end,
-                         data_bytes);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: ends at %zu, but there are %zu bytes of data", t->name, end, data_bytes);
     t->bytes = end - t->begin;
     if (!shape_bytes(t, &expected))
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: its shape has more elements than memory can hold", where, t->name);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its shape has more elements than memory can hold", t->name);
     if (t->bytes != expected)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: has %zu bytes, its shape and type have %zu", where, t->name, t->bytes,
-                         expected);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: has %zu bytes, its shape and type have %zu", t->name, t->bytes, expected);
     return ZRO_OK;
 }
 
-static zro_status read_tensor(const char *where, zro__tensor *t, const json_t *json, size_t data_bytes)
+static zro_status read_tensor(zro__tensor *t, const json_t *json, size_t data_bytes)
 {
     const json_t *dtype = json_object_get(json, "dtype"), *shape = json_object_get(json, "shape");
     const json_t *offsets = json_object_get(json, "data_offsets");
+    char name[ZRO__TEXT_BYTES];
     zro_status st;
 
     if (!json_is_object(json) || dtype == NULL || shape == NULL || offsets == NULL || json_object_size(json) != 3)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: must have dtype, shape, data_offsets and nothing else", where,
-                         t->name);
-    st = read_dtype(where, t, dtype, &t->dtype);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: must have dtype, shape, data_offsets and nothing else", t->name);
+    st = read_dtype(t, dtype, &t->dtype);
+    snprintf(name, sizeof name, "tensor %s", t->name);
     if (st == ZRO_OK)
-        st = read_shape(where, t, shape);
-    return st == ZRO_OK ? read_offsets(where, t, offsets, data_bytes) : st;
+        st = zro__json_shape(name, shape, t->shape, &t->n_dims);
+    return st == ZRO_OK ? read_offsets(t, offsets, data_bytes) : st;
 }
 
-static zro_status check_metadata(const char *where, json_t *json)
+static zro_status check_metadata(json_t *json)
 {
     const char *name;
     json_t *value;
 
     if (json != NULL && !json_is_object(json))
-        return zro__fail(ZRO_ERR_FORMAT, "%s: " METADATA " must be an object", where);
+        return zro__fail(ZRO_ERR_INVALID, METADATA " must be an object");
     json_object_foreach(json, name, value)
     {
         if (!json_is_string(value))
-            return zro__fail(ZRO_ERR_FORMAT, "%s: " METADATA ": %.100s must be a text", where, name);
+            return zro__fail(ZRO_ERR_INVALID, METADATA ": %.100s must be a text", name);
     }
     return ZRO_OK;
 }
@@ -240,7 +242,7 @@ static int by_place(const void *a, const void *b)
     return (p->bytes > q->bytes) - (p->bytes < q->bytes); /* those without elements first */
 }
 
-static zro_status check_cover(const char *where, const zro__tensors *t, size_t data_bytes)
+static zro_status check_cover(const zro__tensors *t, size_t data_bytes)
 {
     size_t at = 0;
 
@@ -248,14 +250,14 @@ static zro_status check_cover(const char *where, const zro__tensors *t, size_t d
         const zro__tensor *x = &t->list[i];
 
         if (x->begin < at)
-            return zro__fail(ZRO_ERR_FORMAT, "%s: tensors %s and %s overlap", where, t->list[i - 1].name, x->name);
+            return zro__fail(ZRO_ERR_INVALID, "tensors %s and %s overlap", t->list[i - 1].name, x->name);
         if (x->begin > at)
-            return zro__fail(ZRO_ERR_FORMAT, "%s: nobody owns bytes %zu to %zu of the data, before tensor %s", where, at,
+            return zro__fail(ZRO_ERR_INVALID, "bytes %zu to %zu of the data, before tensor %s, belong to no tensor", at,
                              x->begin, x->name);
         at = x->begin + x->bytes;
     }
     if (at != data_bytes)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: %zu bytes follow the last tensor", where, data_bytes - at);
+        return zro__fail(ZRO_ERR_INVALID, "%zu bytes follow the last tensor", data_bytes - at);
     return ZRO_OK;
 }
 
@@ -263,7 +265,7 @@ static zro_status read_list(zro__source *source, zro__tensors *t)
 {
     json_t *metadata = json_object_get(t->header, METADATA), *json;
     size_t data_bytes = source->size - t->data_first;
-    zro_status st = check_metadata(source->name, metadata);
+    zro_status st = check_metadata(metadata);
     const char *name;
 
     if (st != ZRO_OK)
@@ -277,12 +279,12 @@ static zro_status read_list(zro__source *source, zro__tensors *t)
         if (json == metadata)
             continue;
         t->list[t->n].name = name;
-        st = read_tensor(source->name, &t->list[t->n++], json, data_bytes);
+        st = read_tensor(&t->list[t->n++], json, data_bytes);
         if (st != ZRO_OK)
             return st;
     }
     qsort(t->list, t->n, sizeof *t->list, by_place);
-    return check_cover(source->name, t, data_bytes);
+    return check_cover(t, data_bytes);
 }
 
 zro_status zro__tensors_open(zro__tensors *t, zro__source *source)
@@ -291,7 +293,9 @@ zro_status zro__tensors_open(zro__tensors *t, zro__source *source)
 
     *t = (zro__tensors){ 0 };
     st = read_header(source, t);
-    return st == ZRO_OK ? read_list(source, t) : st;
+    if (st == ZRO_OK)
+        st = read_list(source, t);
+    return zro__blame(source->name, "", st);
 }
 
 void zro__tensors_close(zro__tensors *t)
@@ -321,107 +325,69 @@ static int by_size_and_name(const void *a, const void *b)
     return x != y ? (x < y) - (x > y) : strcmp(p->name, q->name);
 }
 
-void zro__tensors_sort(zro__tensor *list, size_t n)
+/* Writes a text between quotes, with the escapes that JSON asks for. */
+static void put_string(zro__text *t, const char *string)
 {
-    if (n > 1)
-        qsort(list, n, sizeof *list, by_size_and_name);
-}
-
-/* A text that is counted first (data NULL) and written in a second pass: a tree of JSON for 100,000 tensors would take seconds
- * and hundreds of megabytes. */
-typedef struct text {
-    char *data;
-    size_t at;
-} text;
-
-static void put(text *t, const char *bytes, size_t n)
-{
-    if (t->data != NULL)
-        memcpy(t->data + t->at, bytes, n);
-    t->at += n;
-}
-
-static void put_word(text *t, const char *word)
-{
-    put(t, word, strlen(word));
-}
-
-/* Between quotes, as JSON has it. */
-static void put_string(text *t, const char *string)
-{
-    char escaped[8];
-
-    put(t, "\"", 1);
+    zro__text_add(t, "\"");
     for (const char *from = string; *from != '\0';) {
         size_t n = 0;
 
         while ((unsigned char)from[n] >= ' ' && from[n] != '"' && from[n] != '\\')
             n++;
-        put(t, from, n);
+        zro__text_add(t, "%.*s", (int)n, from);
         from += n;
-        if (*from == '\0')
-            break;
-        snprintf(escaped, sizeof escaped, (unsigned char)*from < ' ' ? "\\u%04x" : "\\%c", *from);
-        put_word(t, escaped);
-        from++;
+        if (*from != '\0')
+            zro__text_add(t, (unsigned char)*from < ' ' ? "\\u%04x" : "\\%c", *from);
+        from += *from != '\0';
     }
-    put(t, "\"", 1);
+    zro__text_add(t, "\"");
 }
 
-static void put_sizes(text *t, const size_t *sizes, size_t n)
+/* Measured first and then written: a tree of JSON for 100,000 tensors would take seconds and hundreds of megabytes. */
+static void put_header(zro__text *t, const zro__tensor *list, size_t n, const char *key, const char *value)
 {
-    char number[24];
-
-    for (size_t i = 0; i < n; i++) {
-        snprintf(number, sizeof number, "%s%zu", i > 0 ? "," : "", sizes[i]);
-        put_word(t, number);
-    }
-}
-
-static void put_header(text *t, const zro__tensor *list, size_t n, const char *key, const char *value)
-{
-    put_word(t, "{\"" METADATA "\":{");
+    zro__text_add(t, "{\"" METADATA "\":{");
     put_string(t, key);
-    put_word(t, ":");
+    zro__text_add(t, ":");
     put_string(t, value);
-    put_word(t, "}");
+    zro__text_add(t, "}");
     for (size_t i = 0; i < n; i++) {
-        put_word(t, ",");
+        zro__text_add(t, ",");
         put_string(t, list[i].name);
-        put_word(t, ":{\"dtype\":\"");
-        put_word(t, types[list[i].dtype]);
-        put_word(t, "\",\"shape\":[");
-        put_sizes(t, list[i].shape, list[i].n_dims);
-        put_word(t, "],\"data_offsets\":[");
-        put_sizes(t, (size_t[]){ list[i].begin, list[i].begin + list[i].bytes }, 2);
-        put_word(t, "]}");
+        zro__text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", types[list[i].dtype]);
+        for (uint32_t d = 0; d < list[i].n_dims; d++)
+            zro__text_add(t, "%s%zu", d > 0 ? "," : "", list[i].shape[d]);
+        zro__text_add(t, "],\"data_offsets\":[%zu,%zu]}", list[i].begin, list[i].begin + list[i].bytes);
     }
-    put_word(t, "}");
+    zro__text_add(t, "}");
 }
 
 zro_status zro__tensors_header(zro__tensor *list, size_t n, const char *key, const char *value, char **header,
                                size_t *header_bytes, size_t *data_bytes)
 {
-    text count = { NULL, 0 }, t = { NULL, LENGTH_BYTES };
+    zro__text measured = { NULL, 0, 0 }, t = { NULL, 0, LENGTH_BYTES };
     size_t padded;
 
+    if (n > 1)
+        qsort(list, n, sizeof *list, by_size_and_name);
     *data_bytes = 0;
     for (size_t i = 0; i < n; i++) {
         list[i].begin = *data_bytes;
         *data_bytes += list[i].bytes;
     }
-    put_header(&count, list, n, key, value);
-    padded = (count.at + PADDING - 1) / PADDING * PADDING;
+    put_header(&measured, list, n, key, value);
+    padded = (measured.at + PADDING - 1) / PADDING * PADDING;
     if (padded > MAX_HEADER)
         return zro__fail(ZRO_ERR_UNSUPPORTED, "the header would have %zu bytes, more than %d: too many or too long names",
                          padded, MAX_HEADER);
-    *header = t.data = zro__alloc(NULL, ZRO__KIND_BUFFER, LENGTH_BYTES + padded);
+    t.bytes = LENGTH_BYTES + padded + 1; /* texts end with a 0 */
+    *header = t.data = zro__alloc(NULL, ZRO__KIND_BUFFER, t.bytes);
     if (t.data == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a header of %zu bytes", padded);
     for (int i = 0; i < LENGTH_BYTES; i++)
         t.data[i] = (char)(padded >> 8 * i & 0xff);
     put_header(&t, list, n, key, value);
-    memset(t.data + t.at, ' ', padded - count.at);
+    memset(t.data + t.at, ' ', padded - measured.at);
     *header_bytes = LENGTH_BYTES + padded;
     return ZRO_OK;
 }

@@ -13,8 +13,8 @@
 #include "base/memory.h"
 #include "base/param.h"
 #include "base/status.h"
-#include "checkpoint/file.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/source_sink.h"
 #include "checkpoint/state_json.h"
 #include "zero/state.h"
 
@@ -24,46 +24,36 @@
 
 /* A parameter as files call it. */
 typedef struct label {
-    const char *name;
+    const char *name; /* NULL: the parameter has none and is called by its number */
     size_t param;
-    char number[ZRO__NAME_BYTES]; /* the name of one that has none */
+    char number[ZRO__NAME_BYTES];
 } label;
+
+static const char *text_of(const label *l)
+{
+    return l->name != NULL ? l->name : l->number;
+}
 
 static int by_name(const void *a, const void *b)
 {
-    const label *p = *(label *const *)a, *q = *(label *const *)b;
-
-    return strcmp(p->name, q->name);
+    return strcmp(text_of(a), text_of(b));
 }
 
-/* Labels by parameter, and references to them by name. */
-typedef struct labels {
-    label *list;
-    label **sorted;
-} labels;
-
-static void labels_free(labels *l)
+/* The labels of all parameters, sorted by name, to be freed by zro__free.  INVALID: two parameters have the same name. */
+static zro_status labels_make(const zro_state *s, label **out)
 {
-    zro__free(l->list);
-    zro__free(l->sorted);
-}
+    label *l = *out = zro__alloc_array(NULL, ZRO__KIND_HANDLE, s->n_params, sizeof *l);
 
-/* `code` and `where` are for two that have one name. */
-static zro_status labels_make(const zro_state *s, zro_status code, const char *where, labels *l)
-{
-    *l = (labels){ zro__alloc_array(NULL, ZRO__KIND_HANDLE, s->n_params, sizeof *l->list),
-                   zro__alloc_array(NULL, ZRO__KIND_HANDLE, s->n_params, sizeof *l->sorted) };
-    if (l->list == NULL || l->sorted == NULL)
+    if (l == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: names of %zu parameters", s->n_params);
     for (size_t i = 0; i < s->n_params; i++) {
-        l->list[i].param = i;
-        l->list[i].name = zro__param_name(s->params[i].name, i, l->list[i].number);
-        l->sorted[i] = &l->list[i];
+        l[i] = (label){ .name = zro__state_text(s, s->params[i].name), .param = i };
+        snprintf(l[i].number, sizeof l[i].number, "%zu", i);
     }
-    qsort(l->sorted, s->n_params, sizeof *l->sorted, by_name);
+    qsort(l, s->n_params, sizeof *l, by_name);
     for (size_t i = 1; i < s->n_params; i++)
-        if (strcmp(l->sorted[i - 1]->name, l->sorted[i]->name) == 0)
-            return zro__fail(code, "%s: two parameters are named %s", where, l->sorted[i]->name);
+        if (by_name(&l[i - 1], &l[i]) == 0)
+            return zro__fail(ZRO_ERR_INVALID, "two parameters are named %s", text_of(&l[i]));
     return ZRO_OK;
 }
 
@@ -71,110 +61,69 @@ static zro_status labels_make(const zro_state *s, zro_status code, const char *w
 
 /* What a file is made of. */
 typedef struct image {
-    labels labels;
-    zro__tensor *tensors;
-    char *keys;
+    zro__tensor *tensors; /* their names are in the arena, too */
+    zro__arena arena;
     char *header;
     size_t n, header_bytes, data_bytes;
 } image;
 
 static void image_free(image *im)
 {
-    labels_free(&im->labels);
-    zro__free(im->tensors);
-    zro__free(im->keys);
+    zro__arena_free(&im->arena);
     zro__free(im->header);
 }
 
-static size_t key_bytes(const zro__state_slot *slot, const label *of)
+/* Writes the name of a slot's tensor into a buffer, or measures it if there is none; returns its bytes, the 0 included. */
+static size_t put_key(const zro_state *s, const zro__state_slot *slot, char *key, size_t bytes)
 {
-    return strlen(slot->name) + sizeof ":0:" + strlen(of->name);
-}
+    char number[ZRO__NAME_BYTES];
+    const char *param = zro__param_name(zro__state_text(s, s->params[slot->param].name), slot->param, number);
 
-static void describe_slot(const zro__state_slot *slot, const zro__state_param *p, zro__tensor *t)
-{
-    *t = (zro__tensor){ .data = slot->data, .bytes = slot->bytes, .dtype = slot->dtype };
-    if (slot->single)
-        return;
-    t->n_dims = p->n_dims;
-    memcpy(t->shape, p->shape, sizeof t->shape);
+    return 1 + (size_t)snprintf(key, bytes, "%s:0:%s", zro__state_text(s, slot->name), param);
 }
 
 static zro_status list_tensors(const zro_state *s, image *im)
 {
     size_t bytes = 0;
     char *key;
+    zro_status st;
 
-    for (size_t p = 0; p < s->n_params; p++)
-        for (size_t i = s->params[p].first_slot; i != ZRO__STATE_NONE; i = s->slots[i].next)
-            bytes += key_bytes(&s->slots[i], &im->labels.list[p]);
-    im->keys = key = zro__alloc(NULL, ZRO__KIND_HANDLE, bytes);
-    im->tensors = zro__alloc_array(NULL, ZRO__KIND_HANDLE, s->n_slots, sizeof *im->tensors);
-    if (im->keys == NULL || im->tensors == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu slots", s->n_slots);
-    for (size_t p = 0; p < s->n_params; p++)
-        for (size_t i = s->params[p].first_slot; i != ZRO__STATE_NONE; i = s->slots[i].next) {
-            zro__tensor *t = &im->tensors[im->n++];
-            size_t room = key_bytes(&s->slots[i], &im->labels.list[p]);
+    for (size_t i = 0; i < s->n_slots; i++)
+        bytes += put_key(s, &s->slots[i], NULL, 0);
+    st = zro__arena_arrays(&im->arena, NULL, "a list of slots",
+                           (const zro__array[]){ { &im->tensors, s->n_slots, sizeof *im->tensors }, { &key, bytes, 1 } }, 2);
+    for (size_t i = 0; st == ZRO_OK && i < s->n_slots; i++) {
+        const zro__state_slot *slot = &s->slots[i];
+        const zro__state_param *p = &s->params[slot->param];
+        const size_t used = put_key(s, slot, key, bytes);
+        zro__tensor *t = &im->tensors[im->n++];
 
-            describe_slot(&s->slots[i], &s->params[p], t);
-            snprintf(key, room, "%s:0:%s", s->slots[i].name, im->labels.list[p].name);
-            t->name = key;
-            key += room;
-        }
-    zro__tensors_sort(im->tensors, im->n);
-    return ZRO_OK;
-}
-
-static zro_status make_text(const zro_state *s, char **text)
-{
-    const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17);
-    json_t *json;
-    zro_status st = zro__state_to_json(s, &json);
-    size_t bytes;
-
-    *text = NULL;
-    if (st != ZRO_OK)
-        return st;
-    bytes = json_dumpb(json, NULL, 0, flags);
-    *text = bytes > 0 ? zro__alloc(NULL, ZRO__KIND_BUFFER, bytes + 1) : NULL;
-    if (*text == NULL)
-        st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a description of %zu parameters", s->n_params);
-    else
-        json_dumpb(json, *text, bytes, flags);
-    json_decref(json);
+        *t = (zro__tensor){ .name = key, .data = slot->data, .bytes = slot->bytes, .dtype = slot->dtype };
+        t->n_dims = slot->single ? 0 : p->n_dims;
+        memcpy(t->shape, p->shape, t->n_dims * sizeof *t->shape);
+        key += used;
+        bytes -= used;
+    }
     return st;
 }
 
-static zro_status make_header(const zro_state *s, image *im)
+static zro_status image_make(const zro_state *s, image *im)
 {
-    char *text;
-    zro_status st = make_text(s, &text);
-
-    if (st == ZRO_OK)
-        st = zro__tensors_header(im->tensors, im->n, METADATA_KEY, text, &im->header, &im->header_bytes, &im->data_bytes);
-    zro__free(text);
-    return st;
-}
-
-static zro_status image_make(const zro_state *s, const char *call, image *im)
-{
+    label *labels = NULL;
+    char *text = NULL;
     zro_status st = zro__state_check(s);
 
     *im = (image){ 0 };
     if (st == ZRO_OK)
-        st = labels_make(s, ZRO_ERR_INVALID, call, &im->labels);
+        st = labels_make(s, &labels);
+    zro__free(labels); /* made to see that no two are the same */
     if (st == ZRO_OK)
         st = list_tensors(s, im);
-    return st == ZRO_OK ? make_header(s, im) : st;
-}
-
-static zro_status image_write(const image *im, zro__sink *sink)
-{
-    zro_status st = zro__sink_write(sink, im->header, im->header_bytes);
-
-    for (size_t i = 0; i < im->n && st == ZRO_OK; i++)
-        st = zro__sink_write(sink, im->tensors[i].data, im->tensors[i].bytes);
+    if (st == ZRO_OK)
+        st = zro__state_to_json(s, &text);
+    if (st == ZRO_OK)
+        st = zro__tensors_header(im->tensors, im->n, METADATA_KEY, text, &im->header, &im->header_bytes, &im->data_bytes);
+    zro__free(text);
     return st;
 }
 
@@ -186,13 +135,15 @@ zro_status zro_state_write(const zro_state *s, const char *path)
 
     if (path == NULL || path[0] == '\0')
         return zro__fail(ZRO_ERR_INVALID, "state_write: path is %s", path == NULL ? "NULL" : "empty");
-    st = image_make(s, "state_write", &im);
+    st = image_make(s, &im);
     if (st == ZRO_OK)
-        st = zro__sink_open_file(&sink, path);
+        st = zro__sink_open(&sink, path);
     if (st == ZRO_OK)
-        st = image_write(&im, &sink);
+        st = zro__sink_write(&sink, im.header, im.header_bytes);
+    for (size_t i = 0; i < im.n && st == ZRO_OK; i++)
+        st = zro__sink_write(&sink, im.tensors[i].data, im.tensors[i].bytes);
     if (st == ZRO_OK)
-        st = zro__sink_commit_file(&sink);
+        st = zro__sink_commit(&sink);
     zro__sink_close(&sink);
     image_free(&im);
     return st;
@@ -200,24 +151,24 @@ zro_status zro_state_write(const zro_state *s, const char *path)
 
 zro_status zro_state_pack(const zro_state *s, void **bytes, size_t *n)
 {
-    zro__sink sink = { 0 };
     image im;
     zro_status st;
+    char *at = NULL;
 
     if (bytes == NULL || n == NULL)
         return zro__fail(ZRO_ERR_INVALID, "state_pack: %s is NULL", bytes == NULL ? "bytes" : "n");
     *bytes = NULL;
     *n = 0;
-    st = image_make(s, "state_pack", &im);
-    if (st == ZRO_OK)
-        st = zro__sink_open_memory(&sink, im.header_bytes + im.data_bytes);
-    if (st == ZRO_OK)
-        st = image_write(&im, &sink);
+    st = image_make(s, &im);
+    if (st == ZRO_OK && (at = zro__alloc(NULL, ZRO__KIND_BUFFER, im.header_bytes + im.data_bytes)) == NULL)
+        st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a state packed into %zu bytes", im.header_bytes + im.data_bytes);
     if (st == ZRO_OK) {
-        *n = sink.size;
-        *bytes = zro__sink_commit_memory(&sink);
+        *n = im.header_bytes + im.data_bytes;
+        *bytes = memcpy(at, im.header, im.header_bytes);
+        for (size_t i = 0; i < im.n; i++)
+            if (im.tensors[i].bytes > 0)
+                memcpy(at + im.header_bytes + im.tensors[i].begin, im.tensors[i].data, im.tensors[i].bytes);
     }
-    zro__sink_close(&sink);
     image_free(&im);
     return st;
 }
@@ -225,31 +176,30 @@ zro_status zro_state_pack(const zro_state *s, void **bytes, size_t *n)
 /* ---- reading ---- */
 
 /* The parameter of a tensor and, written into `slot`, the name of its slot. */
-static zro_status split_name(const char *where, const char *name, const zro_state *s, const labels *l, char *slot,
-                             size_t *param)
+static zro_status split_name(const char *name, const zro_state *s, const label *labels, char *slot, size_t *param)
 {
-    const char *colon = strchr(name, ':');
-    size_t bytes = colon != NULL ? (size_t)(colon - name) : 0;
-    label key, *wanted = &key, **found;
+    const size_t bytes = strcspn(name, ":");
+    label key = { 0 };
+    const label *found;
 
-    if (colon == NULL || bytes > ZRO__STATE_NAME_BYTES || strncmp(colon, ":0:", 3) != 0)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: its name must be <slot>:0:<parameter>", where, name);
+    if (bytes > ZRO__STATE_NAME_BYTES || strncmp(name + bytes, ":0:", 3) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its name must be <slot>:0:<parameter>", name);
     memcpy(slot, name, bytes);
     slot[bytes] = '\0';
-    key.name = colon + 3;
-    found = bsearch(&wanted, l->sorted, s->n_params, sizeof *l->sorted, by_name);
+    key.name = name + bytes + 3;
+    found = bsearch(&key, labels, s->n_params, sizeof *labels, by_name);
     if (found == NULL)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: there is no parameter %s", where, name, key.name);
-    *param = (*found)->param;
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: there is no parameter %s", name, key.name);
+    *param = found->param;
     return ZRO_OK;
 }
 
-static zro_status plan_tensor(const char *where, const zro__tensor *t, const labels *l, zro_state *s)
+static zro_status plan_tensor(const zro__tensor *t, const label *labels, zro_state *s)
 {
-    char slot[ZRO__STATE_NAME_BYTES + 1], text[ZRO__TEXT_BYTES];
+    char slot[ZRO__STATE_NAME_BYTES + 1];
     const zro__state_param *p;
     size_t param = 0;
-    zro_status st = split_name(where, t->name, s, l, slot, &param);
+    zro_status st = split_name(t->name, s, labels, slot, &param);
     int whole;
 
     if (st != ZRO_OK)
@@ -257,46 +207,41 @@ static zro_status plan_tensor(const char *where, const zro__tensor *t, const lab
     p = &s->params[param];
     whole = t->n_dims == p->n_dims && memcmp(t->shape, p->shape, t->n_dims * sizeof *t->shape) == 0;
     if (!whole && t->n_dims != 0)
-        return zro__fail(ZRO_ERR_FORMAT, "%s: tensor %s: its shape is neither its parameter's nor []", where, t->name);
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its shape is neither its parameter's nor []", t->name);
     st = zro__state_plan_slot(s, param, slot, t->dtype, whole ? p->count : 1);
     if (st == ZRO_OK && p->n_dims > 0)
-        zro__state_set_single(s, !whole);
-    if (st != ZRO_ERR_INVALID)
-        return st;
-    snprintf(text, sizeof text, "%s", zro_last_error());
-    return zro__fail(ZRO_ERR_FORMAT, "%s: %s", where, text);
+        s->slots[s->n_slots - 1].single = !whole;
+    return st;
 }
 
 static zro_status read_slots(zro__source *source, const zro__tensors *tensors, zro_state *s)
 {
-    labels l;
-    zro_status st = labels_make(s, ZRO_ERR_FORMAT, source->name, &l);
+    label *labels = NULL;
+    zro_status st = labels_make(s, &labels);
 
     for (size_t i = 0; i < tensors->n && st == ZRO_OK; i++)
-        st = plan_tensor(source->name, &tensors->list[i], &l, s);
-    labels_free(&l);
+        st = plan_tensor(&tensors->list[i], labels, s);
+    zro__free(labels);
     if (st == ZRO_OK)
         st = zro__state_take(s);
     for (size_t i = 0; i < tensors->n && st == ZRO_OK; i++)
         st = zro__tensors_read(tensors, source, &tensors->list[i], s->slots[i].data);
-    return st;
+    return zro__blame(source->name, "", st);
 }
 
 static zro_status read_json(const zro__source *source, const zro__tensors *tensors, zro_state **out)
 {
     const char *text = zro__tensors_metadata(tensors, METADATA_KEY);
-    char where[256];
     json_t *json;
     zro_status st;
 
     if (text == NULL)
         return zro__fail(ZRO_ERR_FORMAT, "%s: no state of zro: its metadata has no \"" METADATA_KEY "\"", source->name);
-    snprintf(where, sizeof where, "%.200s: metadata", source->name);
-    st = zro__json_parse(where, text, strlen(text), &json);
+    st = zro__json_parse(text, strlen(text), &json);
     if (st == ZRO_OK)
-        st = zro__state_from_json(where, json, out);
+        st = zro__state_from_json(json, out);
     json_decref(json);
-    return st;
+    return zro__blame(source->name, "metadata: ", st);
 }
 
 static zro_status read_state(zro__source *source, zro_state **out)

@@ -6,14 +6,14 @@
 
 #include "zro.h"
 
-/* To be freed by json_decref.
+/* The text of the JSON, to be freed by zro__free.
  *
  * INVALID  a value that JSON cannot say; a list of values with a hole */
-zro_status zro__state_to_json(const zro_state *state, json_t **out);
+zro_status zro__state_to_json(const zro_state *state, char **text);
 
-/* A state without slots.  `where` is what the file is called in texts.
+/* A state without slots.  On failure *out is NULL or half-built; the caller destroys it.
  *
- * FORMAT  not what it should be */
-zro_status zro__state_from_json(const char *where, const json_t *json, zro_state **out);
+ * INVALID  the JSON is not what it should be; the text does not say in which file */
+zro_status zro__state_from_json(const json_t *json, zro_state **out);
 
 #endif

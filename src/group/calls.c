@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "group/group.h"
 
-/* What of an array a rank passes. */
+/* How much of an array a rank passes. */
 typedef enum extent {
     NOTHING,
     ALL_OF_IT,
@@ -25,7 +26,6 @@ typedef enum cut {
 } cut;
 
 typedef struct row {
-    zro__call call;
     const char *name;
     int reduces;
     extent in, out;
@@ -34,32 +34,23 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    { ZRO__CALL_BARRIER, "barrier", 0, NOTHING, NOTHING, NO_PARTS, ZRO__TO_NOBODY },
-    { ZRO__CALL_ALL_REDUCE, "all_reduce", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
-    { ZRO__CALL_REDUCE, "reduce", 1, ALL_OF_IT, AT_ROOT, ROOT, 0 },
-    { ZRO__CALL_REDUCE_SCATTER, "reduce_scatter", 1, ALL_OF_IT, OWN_PIECE, PIECES, ZRO__TO_OWNER },
-    { ZRO__CALL_BROADCAST, "broadcast", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
-    { ZRO__CALL_BROADCAST_BYTES, "broadcast_bytes", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
-    { ZRO__CALL_GATHER, "gather", 0, OWN_PIECE, AT_ROOT, PIECES, 0 },
-    { ZRO__CALL_ALL_GATHER, "all_gather", 0, OWN_PIECE, ALL_OF_IT, PIECES, ZRO__TO_ALL },
-    { ZRO__CALL_STOP_REQUESTED, "stop_requested", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
+    [ZRO__CALL_BARRIER] = { "barrier", 0, NOTHING, NOTHING, NO_PARTS, ZRO__TO_NOBODY },
+    [ZRO__CALL_ALL_REDUCE] = { "all_reduce", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
+    [ZRO__CALL_REDUCE] = { "reduce", 1, ALL_OF_IT, AT_ROOT, ROOT, 0 },
+    [ZRO__CALL_REDUCE_SCATTER] = { "reduce_scatter", 1, ALL_OF_IT, OWN_PIECE, PIECES, ZRO__TO_OWNER },
+    [ZRO__CALL_BROADCAST] = { "broadcast", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
+    [ZRO__CALL_BROADCAST_BYTES] = { "broadcast_bytes", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
+    [ZRO__CALL_GATHER] = { "gather", 0, OWN_PIECE, AT_ROOT, PIECES, 0 },
+    [ZRO__CALL_ALL_GATHER] = { "all_gather", 0, OWN_PIECE, ALL_OF_IT, PIECES, ZRO__TO_ALL },
+    [ZRO__CALL_STOP_REQUESTED] = { "stop_requested", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
 };
-
-static const row *row_of(zro__call call)
-{
-    const row *r = rows;
-
-    while (r->call != call)
-        r++;
-    return r;
-}
 
 /* What a caller passed. */
 typedef struct arguments {
     const void *in;
     void *out;
-    size_t count;         /* of everything, or of a piece where there are pieces */
-    const size_t *counts; /* of the pieces, where they are uneven */
+    size_t count;         /* elements of the array, or of each piece where there are pieces */
+    const size_t *counts; /* elements of each piece, if `uneven` */
     zro_dtype dtype;
     zro_op op;
     int root; /* -1: none */
@@ -68,25 +59,18 @@ typedef struct arguments {
 
 /* ---- arguments ---- */
 
-static zro_status check_types(const row *r, const arguments *a)
+static zro_status check_types(const zro_group *g, const row *r, const arguments *a)
 {
+    int size = g->ranks.board.size, has_root = r->in == AT_ROOT || r->out == AT_ROOT;
+
     if (zro_dtype_bytes(a->dtype) == 0)
         return zro__fail(ZRO_ERR_INVALID, "%s: dtype = %d is no element type", r->name, (int)a->dtype);
-    if (!r->reduces)
-        return ZRO_OK;
-    if ((int)a->op < ZRO_SUM || (int)a->op > ZRO_MAX)
+    if (r->reduces && ((int)a->op < ZRO_SUM || (int)a->op > ZRO_MAX))
         return zro__fail(ZRO_ERR_INVALID, "%s: op = %d is none of sum, avg, min, max", r->name, (int)a->op);
-    if (a->op == ZRO_AVG && !zro__dtype_is_float(a->dtype))
+    if (r->reduces && a->op == ZRO_AVG && !zro__dtype_is_float(a->dtype))
         return zro__fail(ZRO_ERR_UNSUPPORTED, "%s: no average of %s; sum and divide", r->name, zro_dtype_name(a->dtype));
-    return ZRO_OK;
-}
-
-static zro_status check_root(const zro_group *g, const row *r, const arguments *a)
-{
-    int has_root = r->in == AT_ROOT || r->out == AT_ROOT;
-
-    if (has_root && (a->root < 0 || a->root >= g->board.size))
-        return zro__fail(ZRO_ERR_INVALID, "%s: root = %d, must be a rank of this group of %d", r->name, a->root, g->board.size);
+    if (has_root && (a->root < 0 || a->root >= size))
+        return zro__fail(ZRO_ERR_INVALID, "%s: root = %d, must be a rank of this group of %d", r->name, a->root, size);
     return ZRO_OK;
 }
 
@@ -103,10 +87,10 @@ static zro_status add_up(const zro_group *g, const row *r, const arguments *a, s
     *total = r->cut == PIECES ? 0 : a->count;
     if (a->uneven && a->counts == NULL)
         return zro__fail(ZRO_ERR_INVALID, "%s: counts is NULL", r->name);
-    for (int i = 0; r->cut == PIECES && i < g->board.size; i++)
+    for (int i = 0; r->cut == PIECES && i < g->ranks.board.size; i++)
         if (!zro__size_add(*total, piece(a, i), total))
             return zro__fail(ZRO_ERR_INVALID, "%s: the counts of %d ranks add up to more than a size_t", r->name,
-                             g->board.size);
+                             g->ranks.board.size);
     if (!zro__size_mul(*total, zro_dtype_bytes(a->dtype), &bytes) || bytes > SIZE_MAX / 2)
         return zro__fail(ZRO_ERR_INVALID, "%s: %zu elements of %s do not fit into memory", r->name, *total,
                          zro_dtype_name(a->dtype));
@@ -116,34 +100,27 @@ static zro_status add_up(const zro_group *g, const row *r, const arguments *a, s
 /* Elements of an array that this rank passes. */
 static size_t count_of(const zro_group *g, const arguments *a, extent e, size_t total)
 {
-    switch (e) {
-    case ALL_OF_IT:
-        return total;
-    case OWN_PIECE:
-        return piece(a, g->board.rank);
-    case AT_ROOT:
-        return g->board.rank == a->root ? total : 0;
-    default:
-        return 0;
-    }
+    if (e == OWN_PIECE)
+        return piece(a, g->ranks.board.rank);
+    return e == ALL_OF_IT || (e == AT_ROOT && g->ranks.board.rank == a->root) ? total : 0;
 }
 
-/* Where this rank's piece begins among those of all ranks. */
-static const void *own_place(const zro_group *g, const arguments *a, const void *array)
+/* Where this rank's piece begins in an array of all ranks' pieces. */
+static const void *own_piece(const zro_group *g, const arguments *a, const void *array)
 {
     size_t at = 0;
 
-    for (int r = 0; r < g->board.rank; r++)
+    for (int r = 0; r < g->ranks.board.rank; r++)
         at += piece(a, r);
     return (const char *)array + at * zro_dtype_bytes(a->dtype);
 }
 
-/* The arrays may share memory only by being the same, or one the place of the own piece in the other. */
+/* The arrays may share memory only if they are the same, or if one is this rank's piece of the other. */
 static zro_status check_apart(const zro_group *g, const row *r, const arguments *a, const zro__xfer *x)
 {
     uintptr_t in = (uintptr_t)x->in, out = (uintptr_t)x->out;
-    int same = r->in == OWN_PIECE    ? x->in == own_place(g, a, x->out)
-               : r->out == OWN_PIECE ? x->out == own_place(g, a, x->in)
+    int same = r->in == OWN_PIECE    ? x->in == own_piece(g, a, x->out)
+               : r->out == OWN_PIECE ? x->out == own_piece(g, a, x->in)
                                      : x->in == x->out;
 
     if (same || x->in_bytes == 0 || x->out_bytes == 0 || in + x->in_bytes <= out || out + x->out_bytes <= in)
@@ -155,10 +132,8 @@ static zro_status check_apart(const zro_group *g, const row *r, const arguments 
 static zro_status describe(const zro_group *g, const row *r, const arguments *a, zro__xfer *x)
 {
     size_t total, in_count, out_count;
-    zro_status st = check_types(r, a);
+    zro_status st = check_types(g, r, a);
 
-    if (st == ZRO_OK)
-        st = check_root(g, r, a);
     if (st == ZRO_OK)
         st = add_up(g, r, a, &total);
     if (st != ZRO_OK)
@@ -170,10 +145,11 @@ static zro_status describe(const zro_group *g, const row *r, const arguments *a,
     if (a->out == NULL && out_count > 0)
         return zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL for %zu elements", r->name, a->in == NULL ? "data" : "out",
                          out_count);
-    *x = (zro__xfer){ .call = r->call,
+    *x = (zro__xfer){ .call = (zro__call)(r - rows),
                       .root = a->root,
                       .count = total,
-                      .tag = a->uneven ? zro__hash(ZRO__HASH_START, a->counts, (size_t)g->board.size * sizeof *a->counts) : 0,
+                      .tag = a->uneven ? zro__hash(ZRO__HASH_START, a->counts, (size_t)g->ranks.board.size * sizeof *a->counts)
+                                       : 0,
                       .reduces = r->reduces,
                       .op = a->op,
                       .in_type = a->dtype,
@@ -190,25 +166,22 @@ static zro_status describe(const zro_group *g, const row *r, const arguments *a,
 
 static void set_parts(zro_group *g, const row *r, const arguments *a, zro__xfer *x)
 {
-    zro__part *parts = g->scratch.parts;
-    size_t at = 0, size = zro_dtype_bytes(a->dtype);
+    zro__part *parts = g->ranks.scratch.parts;
+    size_t at = 0, bytes = zro_dtype_bytes(a->dtype);
+    int n = r->cut == NO_PARTS ? 0 : r->cut == ROOT ? 1 : g->ranks.board.size;
 
     x->parts = parts;
-    x->n_parts = r->cut == NO_PARTS ? 0 : r->cut == ROOT ? 1 : (size_t)g->board.size;
+    x->n_parts = (size_t)n;
     x->spread = r->cut == ROOT;
-    if (r->cut == ROOT)
-        parts[0] = (zro__part){ 0, 0, a->count, a->root, a->root };
-    for (int i = 0; i < g->board.size && r->cut == PIECES; i++) {
-        size_t n = piece(a, i);
+    for (int i = 0; i < n; i++) {
+        size_t first = at, count = piece(a, i);
+        int owner = r->cut == ROOT ? a->root : i;
 
-        parts[i] = (zro__part){ r->in == OWN_PIECE ? 0 : at, r->out == OWN_PIECE ? 0 : at, n, i, i };
-        at += n * size;
-    }
-    for (int i = 0; i < g->board.size && r->cut == EVENLY; i++) {
-        size_t first, n;
-
-        zro__cut_even(a->count, g->board.size, i, &first, &n);
-        parts[i] = (zro__part){ first * size, first * size, n, i, i };
+        if (r->cut == EVENLY)
+            zro__cut_even(a->count, n, i, &first, &count);
+        parts[i] =
+            (zro__part){ r->in == OWN_PIECE ? 0 : first * bytes, r->out == OWN_PIECE ? 0 : first * bytes, count, owner, owner };
+        at += count;
     }
 }
 
@@ -216,12 +189,12 @@ static void set_parts(zro_group *g, const row *r, const arguments *a, zro__xfer 
 static zro_status issue(zro_group *g, zro__call call, const arguments *a)
 {
     zro__xfer x;
-    zro_status st = describe(g, row_of(call), a, &x);
+    zro_status st = describe(g, &rows[call], a, &x);
 
     if (st != ZRO_OK)
         return st;
-    set_parts(g, row_of(call), a, &x);
-    return zro__xfer_run(g, &x);
+    set_parts(g, &rows[call], a, &x);
+    return zro__xfer_run(&g->ranks, &x);
 }
 
 static zro_status run(zro_group *g, zro__call call, const arguments *a)
@@ -318,7 +291,7 @@ static zro_status broadcast_bytes(zro_group *g, const void *in, size_t bytes, in
     char *copy;
     zro_status st = ZRO_OK;
 
-    if (root == g->board.rank && in == NULL && bytes > 0)
+    if (root == g->ranks.board.rank && in == NULL && bytes > 0)
         return zro__fail(ZRO_ERR_INVALID, "broadcast_bytes: in is NULL for %zu bytes", bytes);
     st = issue(g, call, &(arguments){ .in = &length, .out = &length, .count = 1, .dtype = ZRO_I64, .root = root });
     if (st != ZRO_OK)
@@ -326,9 +299,9 @@ static zro_status broadcast_bytes(zro_group *g, const void *in, size_t bytes, in
     copy = zro__alloc(NULL, ZRO__KIND_BUFFER, length < SIZE_MAX ? (size_t)length + 1 : SIZE_MAX);
     if (copy == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "broadcast_bytes: out of memory: %" PRIu64 " bytes", length);
-    st = zro__vote(&g->board, call, st);
+    st = zro__vote(&g->ranks.board, call, st);
     if (st == ZRO_OK) {
-        if (g->board.rank == root && length > 0)
+        if (g->ranks.board.rank == root && length > 0)
             memcpy(copy, in, length);
         st = issue(g, call, &(arguments){ .in = copy, .out = copy, .count = (size_t)length, .dtype = ZRO_U8, .root = root });
     }
@@ -351,15 +324,6 @@ zro_status zro_broadcast_bytes(zro_group *g, const void *in, size_t bytes, int r
     *out_bytes = 0;
     st = zro__enter(g);
     return st != ZRO_OK ? st : zro__leave(g, broadcast_bytes(g, in, bytes, root, out, out_bytes));
-}
-
-zro_status zro__is_same(zro_group *group, uint64_t number, int *same)
-{
-    int64_t least[2] = { (int64_t)(number >> 2), -(int64_t)(number >> 2) }; /* of the number, and of its negative */
-    zro_status st = zro_all_reduce(group, least, 2, ZRO_I64, ZRO_MIN);
-
-    *same = st == ZRO_OK && least[0] == -least[1];
-    return st;
 }
 
 void zro_bytes_free(void *bytes)

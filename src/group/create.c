@@ -1,387 +1,369 @@
-/* How the first group of some ranks comes about, from their tickets; sub.c has those made from it.
+/* How groups are formed.
  *
- * The first of each set of near ranks has made a world's memory when it wrote its ticket; every process opens it
- * once, every rank takes a seat.  The region of the first group is made by that first rank, once it knows who is near, and its
- * `made` tells the others that it is there, or why not.
+ * The first of the near ranks makes the region and writes a notice: where the region is, or why there is none.  The others wait
+ * for the notice.  For the first group of a world the notice lies in the world's table (create_first.c).  For a group that is made from
+ * a parent it lies in the slot that its writer has in the parent, and carries a hash of the members, by which those who wait
+ * recognise it; where there are far members, the first of all members also gives out the group's number on the link, in its
+ * notice to near members and in a message to far ones.  So only members take part; forming a group is not an
+ * operation of the parent and takes no number there.
  *
  * Then all build their handles and vote (group.c).  Whatever goes wrong before that is brought to the vote; only a rank that
- * cannot even map the region leaves the others to their deadline. */
+ * cannot even map the region makes the near ranks wait until they time out. */
 #include "group/create.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/clock.h"
+#include "base/hash.h"
 #include "base/point.h"
-#include "group/group.h"
-#include "group/ticket.h"
 
-static zro_status check_numbers(const char *name, int rank, int size)
+enum { MEMBERS_PER_VOTE = 500 };
+
+/* ---- notices ---- */
+
+/* The word and the notices by which a member tells others about the group. */
+static zro__word *noticed_by(const zro__formation *f, int rank)
 {
-    if (size < 1 || size > ZRO__MAX_RANKS)
-        return zro__fail(ZRO_ERR_INVALID, "%s: size = %d, must be 1 to %d", name, size, ZRO__MAX_RANKS);
-    if (rank < 0 || rank >= size)
-        return zro__fail(ZRO_ERR_INVALID, "%s: rank = %d, must be in [0, %d)", name, rank, size);
-    return ZRO_OK;
+    return f->parent != NULL ? zro__noticed_of(&f->parent->ranks.board, f->ranks[rank]) : &f->view->world->noticed;
 }
 
-zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, void *ticket)
+static zro__notice *notice_by(const zro__formation *f, int rank, uint64_t number)
 {
-    zro_group_config c;
-    zro__ticket t;
-    zro__view *view;
-    zro_status st = zro__config_read(config, &c);
+    return f->parent != NULL ? zro__notice_of(&f->parent->ranks.board, f->ranks[rank], number) : &f->view->world->notice;
+}
 
-    if (st == ZRO_OK)
-        st = check_numbers("group_ticket", rank, size);
-    if (st == ZRO_OK && ticket == NULL)
-        st = zro__fail(ZRO_ERR_INVALID, "group_ticket: ticket is NULL");
-    if (st == ZRO_OK)
-        st = zro__view_create(&view);
+static uint64_t own_notices(const zro__formation *f)
+{
+    return atomic_load_explicit(&noticed_by(f, f->rank)->value, memory_order_relaxed);
+}
+
+static int is_first_of_machine(const zro__formation *f, int rank)
+{
+    int r = 0;
+
+    while (f->member(f, r).machine != f->member(f, rank).machine)
+        r++;
+    return r == rank;
+}
+
+/* Tells the near members where the region is, and the first of all members tells the far ones the group's number; or why there
+ * is no region.  The atomics pair with those in `hear`. */
+static void tell(const zro__formation *f, zro_status st)
+{
+    uint64_t number = own_notices(f) + 1;
+    zro__notice *notice = notice_by(f, f->rank, number);
+    const char *text = st == ZRO_OK ? "" : zro_last_error();
+
+    atomic_store(&notice->number, 0);
+    atomic_store(&notice->key, f->key);
+    atomic_store(&notice->offset, f->map.offset);
+    atomic_store(&notice->channel, f->number);
+    atomic_store(&notice->code, (int32_t)st);
+    snprintf(notice->text, sizeof notice->text, "%s", text);
+    atomic_store(&notice->number, number);
+    (void)ZRO__POINT("create.notice");
+    zro__post(noticed_by(f, f->rank), number);
+    for (int r = 0; r < f->size && f->parent != NULL && f->rank == 0; r++)
+        if (!f->member(f, r).is_near && is_first_of_machine(f, r))
+            zro__far_notice(f->parent->far, ~zro__slot_index(f->parent->ranks.board.control, f->ranks[r]), f->key, f->number,
+                            st, text);
+}
+
+/* A member whose notice is waited for. */
+typedef struct teller {
+    const zro__formation *formation;
+    int rank;
+    char name[64];
+} teller;
+
+/* Ends the wait for a notice.  It does not break the parent, whose operations are not concerned. */
+static zro_status check_teller(void *user, uint64_t waited_ms)
+{
+    teller *t = user;
+    const zro__formation *f = t->formation;
+    const zro__board *parent = f->parent != NULL ? &f->parent->ranks.board : NULL;
+    zro_status st = parent != NULL ? zro__verdict_get(parent->control) : ZRO_OK;
+
     if (st != ZRO_OK)
         return st;
-    if (rank == 0 || c.link != NULL) /* whoever may turn out to be the first of those near it */
-        st = zro__view_found(view, size);
-    if (st != ZRO_OK) {
-        zro__view_drop(view, 1);
-        return st;
-    }
-    zro__ticket_write(view, rank, size, &c, rank == 0 && c.link != NULL ? c.link->number(c.link->self) : 0, &t);
-    memset(ticket, 0, ZRO_TICKET_BYTES);
-    memcpy(ticket, &t, sizeof t);
+    if (parent != NULL ? zro__gone(parent, f->ranks[t->rank]) != NULL : zro__life_is_dead(&f->lives[t->rank]))
+        return zro__fail(ZRO_ERR_LOST, "%s: %s is gone", f->call, t->name);
+    if (parent != NULL && zro__has_left(parent, f->ranks[t->rank]))
+        return zro__fail(ZRO_ERR_LOST, "%s: %s has destroyed the parent group", f->call, t->name);
+    if (waited_ms > f->timeout_ms)
+        return zro__fail(ZRO_ERR_TIMEOUT, "%s: %s did not come within %" PRIu64 " ms%s", f->call, t->name, f->timeout_ms,
+                         parent != NULL ? " with these members" : "");
     return ZRO_OK;
 }
 
-static zro__view *view_of(const void *tickets, int rank)
+/* Waits for the notice of this group by its member `rank`: the group's number, and where the region of those near that member
+ * is. */
+static zro_status hear(zro__formation *f, int rank, uint64_t *offset)
 {
-    return (zro__view *)(uintptr_t)zro__ticket_get(tickets, rank).view;
-}
+    zro__board *parent = f->parent != NULL ? &f->parent->ranks.board : NULL;
+    teller t = { .formation = f, .rank = rank };
+    uint64_t none = 0, *met = parent != NULL ? &f->parent->met[f->ranks[rank]] : &none;
 
-/* What a rank knows of the others while it creates. */
-typedef struct from_tickets {
-    const void *tickets;
-    const int32_t *cells;
-    int rank, size;
-    int first; /* of those near this rank */
-    uint64_t timeout_ms;
-} from_tickets;
+    if (parent != NULL)
+        zro__rank_name(parent, f->ranks[rank], t.name, sizeof t.name);
+    else
+        snprintf(t.name, sizeof t.name, "rank %d", rank);
+    for (;;) {
+        uint64_t number = *met + 1, channel;
+        zro__notice *notice;
+        zro_status st = parent != NULL ? zro__board_wait(parent, noticed_by(f, rank), number, check_teller, &t)
+                                       : zro__word_wait(noticed_by(f, rank), number, check_teller, &t, NULL, NULL);
+        int32_t code;
+        int is_ours;
 
-static int near_in_tickets(void *user, int rank)
-{
-    from_tickets *from = user;
-
-    return zro__ticket_first_near(from->tickets, rank) == from->first;
-}
-
-static int32_t member_in_tickets(void *user, int rank)
-{
-    (void)user;
-    return rank;
-}
-
-static int64_t machine_in_tickets(void *user, int rank)
-{
-    from_tickets *from = user;
-    zro__ticket t = zro__ticket_get(from->tickets, rank);
-
-    return t.message_bytes == 0 ? t.machine : zro__ticket_first_near(from->tickets, rank);
-}
-
-static int32_t cell_in_config(void *user, int rank)
-{
-    return ((from_tickets *)user)->cells[rank];
-}
-
-/* The view that this rank uses is that of the lowest near rank of its process, which opens the world's memory. */
-static zro_status open_view(const from_tickets *from, zro__view **view, int *sharers)
-{
-    int first = zro__ticket_first_of_process(from->tickets, from->rank), fd = -1;
-    zro_status st;
-
-    *sharers = 0;
-    for (int r = first; r < from->size; r++)
-        *sharers += zro__ticket_first_of_process(from->tickets, r) == first;
-    *view = view_of(from->tickets, first);
-    if (first != from->rank) {
-        zro__view_drop(view_of(from->tickets, from->rank), 1);
-        return zro__view_await(*view, from->timeout_ms);
+        if (st != ZRO_OK)
+            return st;
+        *met = number;
+        notice = notice_by(f, rank, number);
+        is_ours = atomic_load(&notice->number) == number && atomic_load(&notice->key) == f->key;
+        *offset = atomic_load(&notice->offset);
+        channel = atomic_load(&notice->channel);
+        code = atomic_load(&notice->code);
+        if (!is_ours || atomic_load(&notice->number) != number)
+            continue; /* it is for others, or overwritten: then it was not ours, for its writer waits for all members of a group */
+        if (code != ZRO_OK)
+            return zro__fail(ZRO_ERR_PEER, "%s: %s: %s", t.name, zro_status_name((zro_status)code), notice->text);
+        f->number = channel;
+        return ZRO_OK;
     }
-    if (from->rank == from->first) {
-        zro__view_opened(*view, ZRO_OK);
-        return zro__ticket_serve(from->tickets, from->rank, from->size, from->timeout_ms);
-    }
-    st = zro__ticket_open(from->tickets, from->rank, from->timeout_ms, &fd);
-    if (st == ZRO_OK)
-        st = zro__view_adopt(*view, from->size, fd, zro__ticket_get(from->tickets, from->first).nonce);
-    zro__view_opened(*view, st);
-    return st;
 }
 
-/* The first near rank: takes the region and tells the others. */
-static zro_status make_first_region(from_tickets *from, zro__view *view, size_t bytes, zro__map *map)
+/* ---- the region ---- */
+
+static void measure(zro__formation *f)
 {
-    zro__world *world = view->world;
+    int n_near = 0;
+
+    for (int r = f->size - 1; r >= 0; r--)
+        if (f->member(f, r).is_near) {
+            f->first_near = r;
+            n_near++;
+        }
+    zro__group_layout(f->size, n_near, f->program_link != NULL ? f->program_link->message_bytes : SIZE_MAX, &f->layout);
+}
+
+/* The group's number on the link, for the first of the near ranks: the first of all members takes one and tells the others. */
+static zro_status get_number(zro__formation *f)
+{
+    uint64_t unused;
+
+    if (f->parent == NULL || f->layout.n_near == f->size)
+        return ZRO_OK;
+    return f->rank == 0 ? zro__program_link_number(f->program_link, &f->number) : hear(f, 0, &unused);
+}
+
+/* A new region, with who the members are, as ranks of the world, and where their slots lie. */
+static zro_status make_region(zro__formation *f)
+{
     uint64_t offset;
-    zro_status st = zro__region_take(view, bytes, 1, "the slots of a group", &offset);
+    zro_status st = zro__region_take(f->view, f->layout.bytes, 1, "the slots of a group", &offset);
+    zro__control *control;
+    int32_t near = 0, far = 0;
 
     if (st == ZRO_OK)
-        st = zro__map_region(view, offset, bytes, map);
-    if (map->base != NULL) {
-        zro__control_fill(map, from->size, member_in_tickets, near_in_tickets, from);
-    } else {
-        world->code = (int32_t)st;
-        snprintf(world->text, sizeof world->text, "%s", zro_last_error());
-    }
-    (void)ZRO__POINT("create.made");
-    zro__post(&world->made, 1);
-    return st;
-}
-
-typedef struct await_first {
-    const from_tickets *from;
-    zro__life *life;
-} await_first;
-
-static zro_status check_first(void *user, uint64_t waited_ms)
-{
-    await_first *a = user;
-
-    if (zro__life_is_dead(a->life))
-        return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", a->from->first);
-    if (waited_ms > a->from->timeout_ms)
-        return zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: rank %d did not come within %" PRIu64 " ms", a->from->first,
-                         a->from->timeout_ms);
-    return ZRO_OK;
-}
-
-static zro_status find_first_region(const from_tickets *from, zro__view *view, size_t bytes, zro__map *map)
-{
-    zro__world *world = view->world;
-    await_first a = { from, &world->lives[from->first] };
-    zro_status st = zro__word_wait(&world->made, 1, check_first, &a, NULL);
-
+        st = zro__map_region(f->view, offset, f->layout.bytes, &f->map);
     if (st != ZRO_OK)
         return st;
-    if (world->code == ZRO_OK)
-        return zro__map_region(view, zro__world_region(from->size), bytes, map);
-    zro__fail(ZRO_ERR_PEER, "rank %d: %s: %s", from->first, zro_status_name((zro_status)world->code), world->text);
-    atomic_fetch_add(&world->refused, 1);
-    return ZRO_ERR_PEER;
-}
+    control = (zro__control *)(void *)f->map.base;
+    control->size = f->size;
+    for (int r = 0; r < f->size; r++) {
+        zro__member m = f->member(f, r);
 
-/* On failure *out is NULL, and the view is still the caller's. */
-static zro_status take_seat(zro__view *view, int sharers, int rank, zro__life_kind kind, zro__seat **out)
-{
-    zro__seat *seat = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *seat);
-    zro_status st = ZRO_OK;
-
-    *out = NULL;
-    if (seat == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a rank's seat");
-    seat->view = view;
-    seat->sharers = sharers;
-    seat->rank = rank;
-    seat->life = &view->world->lives[rank];
-    atomic_init(&seat->refs, 1);
-    if (kind == ZRO__LIFE_OF_THREAD)
-        zro__life_mark_alive(seat->life);
-    else
-        st = zro__life_hold(&seat->holder, seat->life);
-    if (st != ZRO_OK) {
-        zro__free(seat);
-        return st;
+        control->member[r] = m.label;
+        control->member[f->size + r] = m.is_near ? near++ : ~far++;
     }
-    *out = seat;
     return ZRO_OK;
 }
 
-/* The link becomes the seat's. */
-static zro_status take_trunk(zro__seat *seat, const zro__trunk *trunk)
+static int32_t label_of(void *formation, int rank)
 {
-    seat->trunk = zro__alloc(&seat->account, ZRO__KIND_HANDLE, sizeof *seat->trunk);
-    if (seat->trunk == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a rank's link");
-    zro__trunk_init(seat->trunk, &trunk->link, trunk->message_bytes);
-    return ZRO_OK;
+    const zro__formation *f = formation;
+
+    return f->member(f, rank).label;
 }
 
-/* Whether all near ranks have come, or will not. */
-static int all_were_here(from_tickets *from, zro__world *world)
+static int is_near(void *formation, int rank)
 {
-    int missing = 0;
+    const zro__formation *f = formation;
 
-    for (int r = 0; r < from->size; r++)
-        missing += r != from->rank && near_in_tickets(from, r) && !zro__life_is_taken(&world->lives[r])
-                   && !zro__life_is_dead(&world->lives[r]);
-    return missing <= atomic_load(&world->refused);
+    return f->member(f, rank).is_near;
 }
 
-/* A create that failed ends at once on those who were there; but whoever comes later must still find the memory, which is
- * reached through the first rank, to read in it why.  So the first rank stays for a moment. */
-static void let_others_in(from_tickets *from, zro__world *world)
+zro_status zro__form_region(zro__formation *f, zro_status st)
 {
-    uint64_t start = zro__now_ns(), limit_ms = from->timeout_ms < 1000 ? from->timeout_ms : 1000;
+    uint64_t offset;
 
-    while (!all_were_here(from, world) && (zro__now_ns() - start) / 1000000 < limit_ms)
-        poll(NULL, 0, 1);
-}
-
-/* Process numbers, by which the death of a rank is seen that has not taken its life word yet. */
-static void note_pids(from_tickets *from, zro__life *lives)
-{
-    int known = zro__tickets_one_pid_ns(from->tickets, from->rank, from->size);
-
-    for (int r = 0; r < from->size && known; r++)
-        if (near_in_tickets(from, r))
-            atomic_store_explicit(&lives[r].pid, zro__ticket_get(from->tickets, r).pid, memory_order_relaxed);
-}
-
-/* The view is open.  Takes it; the trunk is taken if *b's seat has one afterwards. */
-static zro_status create_in_view(const zro_group_config *config, from_tickets *from, zro__life_kind kind, int sharers,
-                                 zro__blueprint *b, zro_group **out)
-{
-    zro__view *view = b->view;
-    zro_status st;
-
-    b->lives = view->world->lives;
-    note_pids(from, b->lives);
-    if (from->rank == from->first)
-        st = make_first_region(from, view, b->layout.bytes, &b->map);
-    else
-        st = find_first_region(from, view, b->layout.bytes, &b->map);
-    if (b->map.base == NULL) {
-        if (st != ZRO_ERR_PEER && b->layout.n_near < from->size) /* else the first one has told them */
-            zro__wire_refuse(b->trunk, b->number, from->size, member_in_tickets, near_in_tickets, from, from->rank, st);
-        if (from->rank == from->first)
-            let_others_in(from, view->world);
-        zro__view_drop(view, sharers);
-        return st;
+    measure(f);
+    if (f->rank == f->first_near) {
+        if (st == ZRO_OK && (st = get_number(f)) == ZRO_ERR_TIMEOUT)
+            return st; /* the near members have the same deadline */
+        if (st == ZRO_OK)
+            st = make_region(f);
+        tell(f, st);
+    } else if (st == ZRO_OK) {
+        st = hear(f, f->first_near, &offset);
+        if (st == ZRO_OK)
+            st = zro__map_region(f->view, offset, f->layout.bytes, &f->map);
     }
-    if (st == ZRO_OK && zro__cells_hash(config->cells, from->size) != zro__ticket_get(from->tickets, from->rank).cells)
-        st = zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: the cells of rank %d are not those of its ticket", from->rank);
-    if (st == ZRO_OK)
-        st = take_seat(view, sharers, from->rank, kind, &b->seat);
-    if (st == ZRO_OK && b->trunk != NULL) /* also if all are near: it is closed with the last group */
-        st = take_trunk(b->seat, b->trunk);
-    if (st == ZRO_OK)
-        b->trunk = b->seat->trunk;
-    (void)ZRO__POINT("create.seat");
-    st = zro__group_build(b, st, out);
-    if (from->rank == from->first && (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT))
-        let_others_in(from, view->world);
-    if (st != ZRO_OK)
-        zro__unmap_region(view, &b->map);
-    if (b->seat == NULL)
-        zro__view_drop(view, sharers);
+    /* Far ranks may be in the vote already; but they know if this rank has told them, or heard of the failure itself. */
+    if (st != ZRO_OK && f->layout.n_near < f->size && f->number != ZRO__NO_NUMBER && st != ZRO_ERR_PEER
+        && (f->parent == NULL || f->rank != 0))
+        zro__far_refuse(f->program_link, f->number, f->size, label_of, is_near, f, f->rank, st);
     return st;
 }
 
-static zro_status create_from_tickets(const zro_group_config *config, int rank, int size, const void *tickets,
-                                      zro__life_kind kind, zro_group **out)
+/* The last near member gives the memory back.  A member that comes later reads in the notice why the group failed; but if the
+ * group failed because that member was late, the notice is withdrawn, for the member must not take it for that of a new group. */
+void zro__form_give_up(zro__formation *f, zro_status st)
 {
-    from_tickets from = { tickets, config->cells, rank, size, zro__ticket_first_near(tickets, rank), config->timeout_ms };
-    zro__trunk trunk; /* serves a vote for which there is no memory, too */
-    zro__blueprint b = { .rank = rank,
-                         .size = size,
-                         .settings = config->settings,
-                         .timeout_ms = config->timeout_ms,
-                         .number = zro__ticket_get(tickets, 0).number,
-                         .machine_of = machine_in_tickets,
-                         .cell_of = config->cells != NULL ? cell_in_config : NULL,
-                         .user = &from };
-    size_t message_bytes = zro__tickets_message_bytes(tickets, size);
-    int sharers, taken;
-    zro_status st;
-
-    view_of(tickets, rank)->used = 1;
-    st = open_view(&from, &b.view, &sharers);
-    if (config->link != NULL) {
-        zro__trunk_init(&trunk, config->link, message_bytes);
-        b.trunk = &trunk;
-    }
-    zro__group_layout(size, zro__count_near(size, near_in_tickets, &from), config->link != NULL ? message_bytes : SIZE_MAX,
-                      &b.layout);
-    if (st == ZRO_OK)
-        st = create_in_view(config, &from, kind, sharers, &b, out);
-    else
-        zro__view_drop(b.view, sharers);
-    taken = b.seat != NULL && b.seat->trunk != NULL;
-    if (b.seat != NULL)
-        zro__seat_release(b.seat);
-    if (config->link != NULL && !taken)
-        zro__trunk_close(&trunk);
-    return st;
-}
-
-static zro_status create_checked(const zro_group_config *config, int rank, int size, const void *tickets, zro__life_kind kind,
-                                 zro_group **out)
-{
-    zro_status st = zro__tickets_check(tickets, rank, size);
-
-    if (st == ZRO_OK && (config->link == NULL) != (zro__ticket_get(tickets, rank).message_bytes == 0))
-        st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: the ticket was written %s a link",
-                       config->link ? "without" : "with");
-    if (st == ZRO_OK)
-        return create_from_tickets(config, rank, size, tickets, kind, out);
-    /* The own ticket and the link are used up all the same. */
-    zro_group_ticket_drop((const char *)tickets + (size_t)rank * ZRO_TICKET_BYTES);
-    if (config->link != NULL)
-        config->link->close(config->link->self);
-    return st;
-}
-
-void zro_group_ticket_drop(const void *ticket)
-{
-    zro__ticket own;
-    zro__view *view;
-
-    if (ticket == NULL)
+    if (f->parent != NULL && f->rank == f->first_near && (st == ZRO_ERR_TIMEOUT || st == ZRO_ERR_LOST))
+        atomic_store(&notice_by(f, f->rank, own_notices(f))->key, 0);
+    if (f->map.base == NULL)
         return;
-    own = zro__ticket_get(ticket, 0);
-    view = zro__ticket_view(&own);
-    if (view != NULL)
-        zro__view_drop(view, 1);
+    zro__region_leave(f->view, &f->map, &f->layout);
+    zro__unmap_region(f->view, &f->map);
 }
 
-zro_status zro_group_create_tickets(const zro_group_config *config, int rank, int size, const void *tickets, zro_group **out)
+zro_status zro__form_group(zro__formation *f, zro_status st, zro_group **out)
 {
-    zro_group_config c;
+    st = zro__group_build(f, st, out);
+    if (st != ZRO_OK)
+        zro__form_give_up(f, st);
+    return st;
+}
+
+/* ---- from a parent ---- */
+
+static zro__member member_of_parent(const zro__formation *f, int rank)
+{
+    const zro_group *parent = f->parent;
+    int r = f->ranks[rank];
+
+    return (zro__member){ .label = parent->ranks.board.control->member[r],
+                          .cell = parent->cell[r],
+                          .machine = parent->ranks.machine[r],
+                          .is_near = zro__is_near(&parent->ranks.board, r) };
+}
+
+/* Checks that the ranks are different ranks of the parent.  The formation's rank is -1 if the caller is not among them. */
+static zro_status begin(zro_group *parent, const int *ranks, int n, zro__formation *f)
+{
+    int size = parent->ranks.board.size;
+
+    *f = (zro__formation){ .call = "sub-group",
+                           .parent = parent,
+                           .ranks = ranks,
+                           .member = member_of_parent,
+                           .rank = -1,
+                           .size = n,
+                           .number = ZRO__NO_NUMBER,
+                           .seat = parent->seat,
+                           .program_link = parent->seat->program_link,
+                           .view = parent->seat->view,
+                           .lives = parent->ranks.board.lives,
+                           .settings = parent->settings,
+                           .timeout_ms = parent->ranks.board.timeout_ms };
+    if (ranks == NULL || n < 1 || n > size)
+        return zro__fail(ZRO_ERR_INVALID, "sub-group: n = %d, must be 1 to %d, with a list of ranks", n, size);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= size)
+            return zro__fail(ZRO_ERR_INVALID, "sub-group: ranks[%d] = %d is no rank of a group of %d", i, ranks[i], size);
+        for (int k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return zro__fail(ZRO_ERR_INVALID, "sub-group: rank %d is listed twice", ranks[i]);
+        if (ranks[i] == parent->ranks.board.rank)
+            f->rank = i;
+    }
+    f->key = zro__hash(ZRO__HASH_START, ranks, (size_t)n * sizeof *ranks);
+    return ZRO_OK;
+}
+
+static zro_status create_members(zro_group *parent, const int *ranks, int n, zro_group **out)
+{
+    zro__formation f;
+    zro_status st = begin(parent, ranks, n, &f);
+
+    if (st == ZRO_OK && f.rank < 0)
+        st = zro__fail(ZRO_ERR_INVALID, "group_create_members: rank %d calls, but is not among the members",
+                       parent->ranks.board.rank);
+    if (st == ZRO_OK)
+        st = zro__form_region(&f, ZRO_OK);
+    return st != ZRO_OK ? st : zro__form_group(&f, ZRO_OK, out);
+}
+
+/* Compares the lists of all ranks of the parent, which are too long for one vote if there are many.  All ranks that go on after
+ * the first vote have lists of the same length, and so the same number of votes. */
+static zro_status agree_on_members(zro__formation *f, zro_status st)
+{
+    char text[4096];
+    uint64_t number = 0;
+    int next = 0;
+
+    do {
+        size_t at = (size_t)snprintf(text, sizeof text, "%d ranks:", f->size);
+
+        for (int i = 0; i < MEMBERS_PER_VOTE && next < f->size && st == ZRO_OK; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, i == 0 ? " %d" : ", %d", f->ranks[next++]);
+        st = zro__agree(&f->parent->ranks.board, ZRO__CALL_CREATE, "the members of a sub-group", text, &number, st);
+    } while (st == ZRO_OK && next < f->size);
+    return st;
+}
+
+/* The parent's ranks vote on the list of members, then on whether all members have the region, then on the group. */
+static zro_status create_sub(zro_group *parent, const int *ranks, int n, zro_group **out)
+{
+    zro__formation f;
+    zro_status st = begin(parent, ranks, n, &f);
+
+    st = agree_on_members(&f, st);
+    if (st != ZRO_OK)
+        return st;
+    if (f.rank >= 0)
+        st = zro__form_region(&f, ZRO_OK);
+    st = zro__vote(&parent->ranks.board, ZRO__CALL_CREATE, st);
+    if (st != ZRO_OK) {
+        zro__form_give_up(&f, st);
+        return st;
+    }
+    if (f.rank >= 0)
+        st = zro__form_group(&f, ZRO_OK, out);
+    st = zro__vote(&parent->ranks.board, ZRO__CALL_CREATE, st);
+    if (st != ZRO_OK) {
+        zro_group_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+/* What the three calls have in common. */
+static zro_status enter(const char *name, zro_status (*create)(zro_group *, const int *, int, zro_group **), zro_group *parent,
+                        const int *ranks, int n, zro_group **out)
+{
     zro_status st;
 
     if (out == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: out is NULL");
+        return zro__fail(ZRO_ERR_INVALID, "%s: out is NULL", name);
     *out = NULL;
-    st = zro__config_read(config, &c);
-    if (st == ZRO_OK)
-        st = check_numbers("group_create_tickets", rank, size);
-    if (st == ZRO_OK && tickets == NULL)
-        st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets is NULL");
-    if (st == ZRO_OK)
-        return create_checked(&c, rank, size, tickets, ZRO__LIFE_OF_PROCESS, out);
-    if (c.link != NULL && c.link->struct_size == sizeof *c.link && c.link->close != NULL)
-        c.link->close(c.link->self);
-    return st;
+    st = zro__enter(parent);
+    return st != ZRO_OK ? st : zro__leave(parent, create(parent, ranks, n, out));
 }
 
-zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config, int rank, int size, zro__life_kind kind,
-                                zro_status st, zro_group **out)
+zro_status zro_group_create_members(zro_group *parent, const int *ranks, int n, zro_group **out)
 {
-    unsigned char ticket[ZRO_TICKET_BYTES] = { 0 };
-    unsigned char *tickets = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)size, ZRO_TICKET_BYTES);
-    zro_status met;
+    return enter("group_create_members", create_members, parent, ranks, n, out);
+}
 
-    *out = NULL;
-    if (st == ZRO_OK && tickets == NULL)
-        st = zro__fail(ZRO_ERR_MEMORY, "out of memory: the tickets of %d ranks", size);
-    if (st == ZRO_OK)
-        st = zro_group_ticket(config, rank, size, ticket);
-    met = zro__meet_exchange(meet, rank, config->timeout_ms, st, ticket, tickets);
-    if (met == ZRO_OK)
-        met = create_checked(config, rank, size, tickets, kind, out);
-    else if (st == ZRO_OK)
-        zro_group_ticket_drop(ticket);
-    zro__free(tickets);
-    return met;
+zro_status zro_group_create_sub(zro_group *parent, const int *ranks, int n, zro_group **out)
+{
+    return enter("group_create_sub", create_sub, parent, ranks, n, out);
+}
+
+zro_status zro_group_duplicate(zro_group *g, zro_group **out)
+{
+    return enter("group_duplicate", create_sub, g, g != NULL ? g->everybody : NULL, zro_group_size(g), out);
 }

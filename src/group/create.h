@@ -1,14 +1,18 @@
-/* Making groups, for those who bring ranks together (env.c, spawn.c). */
+/* Forming a group: the first one of a world (create_first.c), a sub-group or a duplicate.  Collective over its members.
+ *
+ * `st` is this rank's result so far: a rank that has failed still takes part, so that the others learn why. */
 #ifndef ZRO_GROUP_CREATE_H
 #define ZRO_GROUP_CREATE_H
 
-#include "group/meet.h"
+#include "group/group.h"
 
-/* What a rank's death is: that of its process, or the end of its thread, which then says so itself (zro__group_die). */
-typedef enum zro__life_kind { ZRO__LIFE_OF_PROCESS, ZRO__LIFE_OF_THREAD } zro__life_kind;
+/* Gets the region: the first near rank makes it and tells the others.  After OK the rank goes on to zro__form_group.  After a failure there is no region on this rank, and far ranks know why. */
+zro_status zro__form_region(zro__formation *f, zro_status st);
 
-/* Makes the group of the ranks that meet at a table; `st` is what this rank brings from before.  Collective. */
-zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config, int rank, int size, zro__life_kind kind,
-                                zro_status st, zro_group **out);
+/* Builds the handle and votes.  On failure the region is given up. */
+zro_status zro__form_group(zro__formation *f, zro_status st, zro_group **out);
+
+/* Gives this rank's use of the region back, if it has one: the group was not formed, because of `st`. */
+void zro__form_give_up(zro__formation *f, zro_status st);
 
 #endif

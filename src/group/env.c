@@ -17,104 +17,100 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "group/create.h"
+#include "base/settings.h"
+#include "group/create_first.h"
 #include "group/group.h"
 
 /* ---- variables ---- */
 
-/* 1 and *out, 0 if it is not set or empty, -1 with an error if it is no number in [low, high]. */
-static int read_integer(const char *name, int64_t low, int64_t high, int64_t *out)
+/* NULL if it is not set or empty. */
+static const char *variable(const char *name)
 {
     const char *text = getenv(name);
+
+    return text == NULL || *text == '\0' ? NULL : text;
+}
+
+/* Each of the following leaves *value alone if the variable is not set. */
+static zro_status read_integer(const char *name, int64_t low, int64_t high, int64_t *value)
+{
+    const char *text = variable(name);
     char *end;
-    long long value;
+    long long number;
 
-    if (text == NULL || *text == '\0')
-        return 0;
+    if (text == NULL)
+        return ZRO_OK;
     errno = 0;
-    value = strtoll(text, &end, 10);
-    if (errno != 0 || *end != '\0' || value < low || value > high) {
-        zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be a number from %" PRId64 " to %" PRId64, name, text, low, high);
-        return -1;
-    }
-    *out = value;
-    return 1;
+    number = strtoll(text, &end, 10);
+    if (errno != 0 || *end != '\0' || number < low || number > high)
+        return zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be a number from %" PRId64 " to %" PRId64, name, text, low, high);
+    *value = number;
+    return ZRO_OK;
 }
 
-/* The same for one of several words. */
-static int read_word(const char *name, const char *const *words, int n, int *out)
+/* One of several words, which are separated by ", ": its number among them. */
+static zro_status read_word(const char *name, const char *words, int64_t *value)
 {
-    const char *text = getenv(name);
-    char list[128] = "";
+    const char *text = variable(name), *word = words;
 
-    if (text == NULL || *text == '\0')
-        return 0;
-    for (int i = 0; i < n; i++) {
-        if (strcmp(text, words[i]) == 0) {
-            *out = i;
-            return 1;
+    for (int64_t i = 0; text != NULL; i++) {
+        size_t length = strcspn(word, ",");
+
+        if (strlen(text) == length && memcmp(text, word, length) == 0) {
+            *value = i;
+            return ZRO_OK;
         }
-        strcat(strcat(list, i == 0 ? "" : ", "), words[i]);
+        if (word[length] == '\0')
+            return zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be one of: %s", name, text, words);
+        word += length + 2;
     }
-    zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be one of: %s", name, text, list);
-    return -1;
+    return ZRO_OK;
 }
 
-/* "0,0,1,1": exactly `size` numbers. */
-static int read_cells(int size, int32_t **out)
+/* "0,0,1,1": one number per rank; *cells is to be freed. */
+static zro_status read_cells(int size, int32_t **cells)
 {
-    const char *name = "ZRO_CELLS", *text = getenv(name), *at = text;
+    const char *name = "ZRO_CELLS", *text = variable(name), *at = text;
 
-    if (text == NULL || *text == '\0')
-        return 0;
-    *out = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)size, sizeof **out);
-    if (*out == NULL) {
-        zro__fail(ZRO_ERR_MEMORY, "out of memory: %s", name);
-        return -1;
-    }
+    if (text == NULL)
+        return ZRO_OK;
+    *cells = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)size, sizeof **cells);
+    if (*cells == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %s", name);
     for (int r = 0; r < size; r++) {
         char *end;
         long value = strtol(at, &end, 10);
 
-        if (end == at || value < INT32_MIN || value > INT32_MAX || *end != (r == size - 1 ? '\0' : ',')) {
-            zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be %d numbers with commas, one a rank", name, text, size);
-            return -1;
-        }
-        (*out)[r] = (int32_t)value;
+        if (end == at || value < INT32_MIN || value > INT32_MAX || *end != (r == size - 1 ? '\0' : ','))
+            return zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be %d numbers with commas, one per rank", name, text, size);
+        (*cells)[r] = (int32_t)value;
         at = end + 1;
     }
-    return 1;
+    return ZRO_OK;
 }
 
-static const char *const kernel_words[] = { "auto", "base", "avx2", "avx512" };
-static const char *const switch_words[] = { "off", "on" };
-static const char *const level_words[] = { "off", "warn", "info", "debug" };
-
-static int read_settings(zro_settings *s)
+static zro_status read_settings(zro_settings *s)
 {
     const zro_settings d = ZRO_SETTINGS_INIT;
-    int64_t n = 0;
-    int word = 0, found;
+    int64_t threads = s->threads, kernels = (int64_t)s->kernels, fast = (int64_t)s->fast, level = (int64_t)s->log_level;
+    zro_status st = ZRO_OK;
 
-    found = s->threads == d.threads ? read_integer("ZRO_THREADS", 1, 256, &n) : 0;
-    if (found > 0)
-        s->threads = (uint32_t)n;
-    if (found >= 0)
-        found = s->kernels == d.kernels ? read_word("ZRO_KERNELS", kernel_words, 4, &word) : 0;
-    if (found > 0)
-        s->kernels = (zro_kernels)word;
-    if (found >= 0)
-        found = s->fast == d.fast ? read_word("ZRO_FAST", switch_words, 2, &word) : 0;
-    if (found > 0)
-        s->fast = (zro_switch)word;
-    if (found >= 0)
-        found = s->log_level == d.log_level ? read_word("ZRO_LOG", level_words, 4, &word) : 0;
-    if (found > 0) {
-        s->log_level = (zro_log_level)word;
-        if (s->log == NULL)
+    if (s->threads == d.threads)
+        st = read_integer("ZRO_THREADS", 1, 256, &threads);
+    if (st == ZRO_OK && s->kernels == d.kernels)
+        st = read_word("ZRO_KERNELS", "auto, base, avx2, avx512", &kernels);
+    if (st == ZRO_OK && s->fast == d.fast)
+        st = read_word("ZRO_FAST", "off, on", &fast);
+    if (st == ZRO_OK && s->log_level == d.log_level) {
+        st = read_word("ZRO_LOG", "off, warn, info, debug", &level);
+        if (s->log == NULL && variable("ZRO_LOG") != NULL)
             s->log = zro__log_stderr;
     }
-    return found;
+    s->threads = (uint32_t)threads;
+    s->kernels = (zro_kernels)kernels;
+    s->fast = (zro_switch)fast;
+    s->log_level = (zro_log_level)level;
+    return st;
 }
 
 /* Fills what the config left at its defaults, and checks the result; *cells is to be freed. */
@@ -122,16 +118,20 @@ static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
 {
     const zro_group_config d = ZRO_GROUP_CONFIG_INIT;
     zro_group_config checked;
-    int64_t n = 0;
-    int found = read_settings(&c->settings);
+    int64_t timeout_ms = (int64_t)d.timeout_ms;
+    zro_status st = read_settings(&c->settings);
 
-    if (found >= 0 && c->timeout_ms == d.timeout_ms && (found = read_integer("ZRO_TIMEOUT_MS", 1, INT64_MAX, &n)) > 0)
-        c->timeout_ms = (uint64_t)n;
-    if (found >= 0 && c->machine == d.machine && (found = read_integer("ZRO_MACHINE", 0, INT64_MAX, &n)) > 0)
-        c->machine = n;
-    if (found >= 0 && c->cells == NULL && (found = read_cells(size, cells)) > 0)
+    if (st == ZRO_OK && c->timeout_ms == d.timeout_ms) {
+        st = read_integer("ZRO_TIMEOUT_MS", 1, INT64_MAX, &timeout_ms);
+        c->timeout_ms = (uint64_t)timeout_ms;
+    }
+    if (st == ZRO_OK && c->machine == d.machine)
+        st = read_integer("ZRO_MACHINE", 0, INT64_MAX, &c->machine);
+    if (st == ZRO_OK && c->cells == NULL) {
+        st = read_cells(size, cells);
         c->cells = *cells;
-    return found < 0 ? ZRO_ERR_INVALID : zro__config_read(c, &checked);
+    }
+    return st != ZRO_OK ? st : zro__config_read(c, &checked);
 }
 
 int zro__env_mpi_tasks(const char **name)
@@ -153,57 +153,32 @@ int zro__env_mpi_tasks(const char **name)
 
 /* ---- the ranks ---- */
 
-/* The group of one, with a meeting table of its own. */
-static zro_status create_alone(const zro_group_config *c, zro_status st, zro_group **out)
+static zro_status create_alone(const zro_group_config *c, zro_group **out)
 {
-    zro__meet *meet;
+    unsigned char ticket[ZRO_TICKET_BYTES];
+    zro_status st = zro_group_ticket(c, 0, 1, ticket);
 
-    if (st != ZRO_OK)
-        return st;
-    meet = zro__alloc(NULL, ZRO__KIND_HANDLE, zro__meet_bytes(1));
-    if (meet == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a group of one");
-    zro__meet_init(meet, 1);
-    st = zro__group_create_at(meet, c, 0, 1, ZRO__LIFE_OF_PROCESS, ZRO_OK, out);
-    zro__free(meet);
-    return st;
+    return st != ZRO_OK ? st : zro_group_create_tickets(c, 0, 1, ticket, out);
 }
 
-static zro_status map_meet(int fd, int size, zro__meet **meet, size_t *bytes)
-{
-    struct stat s;
-    void *base;
-
-    if (fstat(fd, &s) != 0 || s.st_size < (off_t)sizeof(size_t))
-        return zro__fail(ZRO_ERR_INVALID,
-                         "ZRO_MEET = %d is no descriptor of `zro run`; was it closed or is it from another run?", fd);
-    *bytes = (size_t)s.st_size;
-    base = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED)
-        return zro__fail_errno(ZRO_ERR_INVALID, errno, "ZRO_MEET = %d cannot be mapped", fd);
-    if (!zro__meet_check(base, size, *bytes)) {
-        munmap(base, *bytes);
-        return zro__fail(ZRO_ERR_INVALID, "ZRO_MEET = %d is no meeting table for %d ranks", fd, size);
-    }
-    *meet = base;
-    return ZRO_OK;
-}
-
-/* A config that was refused here is brought to the others, who would wait otherwise. */
+/* A config that was refused `before` is brought to the others, who would wait otherwise. */
 static zro_status create_met(const zro_group_config *c, int rank, int size, int fd, zro_status before, zro_group **out)
 {
-    char text[ZRO__TEXT_BYTES] = "";
-    zro__meet *meet = NULL;
-    size_t bytes = 0;
+    struct stat s;
+    size_t bytes;
+    void *meet;
     zro_status st;
 
-    memcpy(text, zro_last_error(), strnlen(zro_last_error(), sizeof text - 1));
-    st = map_meet(fd, size, &meet, &bytes);
-    if (st != ZRO_OK)
-        return st;
-    st = zro__meet_claim(meet, rank);
-    if (st == ZRO_OK && before != ZRO_OK)
-        zro__fail(before, "%s", text);
+    if (fstat(fd, &s) != 0 || s.st_size == 0)
+        return zro__fail(ZRO_ERR_INVALID,
+                         "ZRO_MEET = %d is no descriptor of `zro run`; was it closed or is it from another run?", fd);
+    bytes = (size_t)s.st_size;
+    meet = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (meet == MAP_FAILED)
+        return zro__fail_errno(ZRO_ERR_INVALID, errno, "ZRO_MEET = %d cannot be mapped", fd);
+    st = zro__meet_check(meet, size, bytes)
+             ? zro__meet_claim(meet, rank)
+             : zro__fail(ZRO_ERR_INVALID, "ZRO_MEET = %d is no meeting table for %d ranks", fd, size);
     if (st == ZRO_OK)
         st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, before, out);
     munmap(meet, bytes);
@@ -215,7 +190,7 @@ ZRO_MUST zro_status zro_mpi_start(zro_switch launched, int *size) __attribute__(
 ZRO_MUST zro_status zro_mpi_create_world(const zro_group_config *config, zro_status before, zro_group **out)
     __attribute__((weak));
 
-/* How many ranks MPI has started; 0 where it has no part in this. */
+/* How many ranks MPI has started; 0 if this program is not run by MPI. */
 static zro_status ask_mpi(int *ranks)
 {
     const char *name = NULL;
@@ -240,28 +215,26 @@ static zro_status ask_mpi(int *ranks)
     return st;
 }
 
-/* What `zro run` tells; size is 0 if it was not there. */
+/* What `zro run` tells, or 0 ranks. */
 typedef struct run {
     int64_t size, rank, meet;
 } run;
 
 static zro_status read_run(run *r)
 {
-    int size = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &r->size), found;
+    const char *how = "start the program with `zro run`";
+    zro_status st = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &r->size);
 
-    if (size < 0)
-        return ZRO_ERR_INVALID;
-    if (size == 0)
-        return read_integer("ZRO_RANK", 0, INT32_MAX, &r->rank) == 0
-                   ? ZRO_OK
-                   : zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; start the program with `zro run`");
-    found = read_integer("ZRO_RANK", 0, r->size - 1, &r->rank);
-    if (found > 0)
-        found = read_integer("ZRO_MEET", 0, INT32_MAX, &r->meet);
-    if (found == 0 && r->size > 1)
-        return zro__fail(ZRO_ERR_INVALID,
-                         "ZRO_SIZE = %d is set, but not ZRO_RANK and ZRO_MEET; start the program with `zro run`", (int)r->size);
-    return found < 0 ? ZRO_ERR_INVALID : ZRO_OK;
+    if (st == ZRO_OK && r->size == 0 && variable("ZRO_RANK") != NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; %s", how);
+    if (st != ZRO_OK || r->size == 0)
+        return st;
+    st = read_integer("ZRO_RANK", 0, r->size - 1, &r->rank);
+    if (st == ZRO_OK && variable("ZRO_RANK") != NULL)
+        st = read_integer("ZRO_MEET", 0, INT32_MAX, &r->meet);
+    if (st == ZRO_OK && r->meet < 0 && r->size > 1)
+        st = zro__fail(ZRO_ERR_INVALID, "ZRO_SIZE = %d is set, but not ZRO_RANK and ZRO_MEET; %s", (int)r->size, how);
+    return st;
 }
 
 zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
@@ -287,8 +260,8 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
         st = zro_mpi_create_world(&c, st, out);
     else if (r.meet >= 0)
         st = create_met(&c, (int)r.rank, (int)r.size, (int)r.meet, st, out);
-    else
-        st = create_alone(&c, st, out);
+    else if (st == ZRO_OK)
+        st = create_alone(&c, out);
     zro__free(cells);
     return st;
 }

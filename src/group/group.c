@@ -7,8 +7,6 @@
 #include "group/group.h"
 
 #include <inttypes.h>
-#include <poll.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/point.h"
@@ -35,7 +33,7 @@ zro_status zro__config_read(const zro_group_config *config, zro_group_config *ou
         return st;
     if (out->timeout_ms == 0)
         return zro__fail(ZRO_ERR_INVALID, "zro_group_config: timeout_ms = 0, must be positive");
-    st = out->link != NULL ? zro__link_check(out->link) : ZRO_OK;
+    st = out->link != NULL ? zro__program_link_check_table(out->link) : ZRO_OK;
     if (st != ZRO_OK)
         return st;
     if (out->machine < ZRO_MACHINE_AUTO)
@@ -58,7 +56,7 @@ zro_status zro__check_group(const zro_group *g)
 {
     zro_status st = check_handle(g);
 
-    return st != ZRO_OK ? st : zro__verdict_get(g->board.control);
+    return st != ZRO_OK ? st : zro__verdict_get(g->ranks.board.control);
 }
 
 zro_status zro__enter(zro_group *g)
@@ -67,14 +65,14 @@ zro_status zro__enter(zro_group *g)
 
     if (st != ZRO_OK)
         return st;
-    if (g->board.wire != NULL)
-        st = zro__trunk_check_thread(g->seat->trunk);
+    if (g->ranks.board.far != NULL)
+        st = zro__program_link_check_thread(g->seat->program_link);
     if (st != ZRO_OK)
         return st;
     atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
     zro__lane_enter(g->lane);
-    if (g->board.wire != NULL)
-        g->board.nap_us = zro__lane_is_busy(g->lane) ? ZRO__LANE_NAP_US : ZRO__NAP_US;
+    if (g->ranks.board.far != NULL)
+        g->ranks.board.far->poller.nap_us = zro__lane_is_busy(g->lane) ? ZRO__LANE_NAP_US : ZRO__NAP_US;
     return ZRO_OK;
 }
 
@@ -87,21 +85,21 @@ zro_status zro__leave(zro_group *g, zro_status st)
 
 /* ---- the handle ---- */
 
-static size_t round_page(size_t bytes)
+static size_t round_line(size_t bytes)
 {
-    return (bytes + 4095) & ~(size_t)4095;
+    return (bytes + 63) & ~(size_t)63;
 }
 
 void zro__group_layout(int size, int n_near, size_t message_bytes, zro__layout *out)
 {
-    size_t chunk = zro__local_chunk(size);
+    size_t chunk = zro__rings_chunk(size);
 
     out->n_near = n_near;
     out->chunk = chunk < message_bytes ? chunk : message_bytes / 4096 * 4096;
-    out->rings = round_page(zro__board_bytes(size, n_near));
-    out->wires = out->rings + zro__local_bytes(n_near, out->chunk);
-    out->wire_bytes = round_page(zro__wire_bytes(size - n_near, out->chunk));
-    out->bytes = out->wires + (size_t)n_near * out->wire_bytes;
+    out->rings = round_line(zro__board_bytes(size, n_near));
+    out->fars = out->rings + zro__rings_bytes(n_near);
+    out->far_bytes = round_line(zro__far_bytes(size, size - n_near));
+    out->bytes = out->fars + (size_t)n_near * out->far_bytes;
 }
 
 void zro__region_leave(zro__view *view, const zro__map *map, const zro__layout *layout)
@@ -109,105 +107,27 @@ void zro__region_leave(zro__view *view, const zro__map *map, const zro__layout *
     zro__control *control = (zro__control *)(void *)map->base;
 
     /* Sequentially consistent: who counts last comes after all others' reading. */
-    if (atomic_fetch_add(&control->leavers, 1) + 1 == layout->n_near && !atomic_load(&control->pinned))
+    if (atomic_fetch_add(&control->leavers, 1) + 1 != layout->n_near)
+        return;
+    zro__rings_punch(view, map->base + layout->rings, layout->n_near, layout->chunk);
+    if (!atomic_load(&control->pinned))
         zro__region_punch(view, map->offset, layout->bytes);
 }
 
-void zro__control_fill(const zro__map *map, int size, int32_t (*member)(void *, int), int (*is_near)(void *, int), void *user)
+static zro_status make_tables(zro_group *g, int size)
 {
-    zro__control *control = (zro__control *)(void *)map->base;
-    int32_t near = 0, far = 0;
+    zro__array arrays[ZRO__RANKS_ARRAYS + ZRO__RINGS_ARRAYS + 3], *own = arrays + ZRO__RANKS_ARRAYS + ZRO__RINGS_ARRAYS;
+    zro_status st;
 
-    control->size = size;
-    for (int r = 0; r < size; r++) {
-        control->member[r] = member(user, r);
-        control->member[size + r] = is_near(user, r) ? near++ : ~far++;
-    }
-}
-
-int zro__count_near(int size, int (*is_near)(void *, int), void *user)
-{
-    int n = 0;
-
-    for (int r = 0; r < size; r++)
-        n += is_near(user, r);
-    return n;
-}
-
-/* Ranks cell after cell, cells by their lowest rank; returns the number of cells. */
-static int order_cells(const int32_t *cell, int size, int *order, int *lengths)
-{
-    int n = 0, cells = 0;
-
-    for (int r = 0; r < size; r++) {
-        int seen = 0;
-
-        for (int q = 0; q < r; q++)
-            seen |= cell[q] == cell[r];
-        if (seen)
-            continue;
-        lengths[cells] = 0;
-        for (int q = r; q < size; q++) {
-            if (cell[q] == cell[r]) {
-                order[n++] = q;
-                lengths[cells]++;
-            }
-        }
-        cells++;
-    }
-    return cells;
-}
-
-static void plan_arena(zro__arena *a, int size, uint32_t threads)
-{
-    size_t n = (size_t)size;
-
-    zro__local_plan(a, size);
-    zro__arena_plan(a, n, sizeof(int64_t));   /* machine */
-    zro__arena_plan(a, n, sizeof(int32_t));   /* cell */
-    zro__arena_plan(a, n, sizeof(int));       /* order */
-    zro__arena_plan(a, n, sizeof(int));       /* cell_of */
-    zro__arena_plan(a, n, sizeof(int));       /* everybody */
-    zro__arena_plan(a, n, sizeof(uint64_t));  /* met */
-    zro__arena_plan(a, n, sizeof(zro__part)); /* scratch, from here on */
-    for (int i = 0; i < 3; i++)
-        zro__arena_plan(a, n, sizeof(zro__cursor));
-    for (int i = 0; i < 4; i++)
-        zro__arena_plan(a, n, sizeof(char *));
-    zro__arena_plan(a, n, sizeof(int));
-    zro__arena_plan(a, n, sizeof(double));
-    zro__arena_plan(a, n * (1 + threads), sizeof(void *));
-    zro__arena_plan(a, n * (1 + threads), sizeof(void *));
-}
-
-static void take_arena(zro_group *g, const zro__map *map, int rank, int size)
-{
-    zro__arena *a = &g->arena;
-    zro__scratch *s = &g->scratch;
-    size_t n = (size_t)size, lists = n * (1 + g->settings.threads);
-
-    zro__local_init(&g->local, a, map->base + g->layout.rings, (const zro__control *)(void *)map->base, rank, g->layout.n_near,
-                    g->layout.chunk, &g->near_link);
-    g->machine = zro__arena_take(a, n, sizeof *g->machine);
-    g->cell = zro__arena_take(a, n, sizeof *g->cell);
-    g->order = zro__arena_take(a, n, sizeof *g->order);
-    g->cell_of = zro__arena_take(a, n, sizeof *g->cell_of);
-    g->everybody = zro__arena_take(a, n, sizeof *g->everybody);
-    for (int r = 0; r < size; r++)
+    zro__ranks_list(&g->ranks, size, arrays);
+    zro__rings_list(&g->rings, size, arrays + ZRO__RANKS_ARRAYS);
+    own[0] = (zro__array){ &g->cell, (size_t)size, sizeof *g->cell };
+    own[1] = (zro__array){ &g->everybody, (size_t)size, sizeof *g->everybody };
+    own[2] = (zro__array){ &g->met, (size_t)size, sizeof *g->met };
+    st = zro__arena_arrays(&g->arena, &g->seat->account, "the tables of a group", arrays, sizeof arrays / sizeof *arrays);
+    for (int r = 0; r < size && st == ZRO_OK; r++)
         g->everybody[r] = r;
-    g->met = zro__arena_take(a, n, sizeof *g->met);
-    s->parts = zro__arena_take(a, n, sizeof *s->parts);
-    s->send = zro__arena_take(a, n, sizeof *s->send);
-    s->recv = zro__arena_take(a, n, sizeof *s->recv);
-    s->post = zro__arena_take(a, n, sizeof *s->post);
-    s->in_of = zro__arena_take(a, n, sizeof *s->in_of);
-    s->out_of = zro__arena_take(a, n, sizeof *s->out_of);
-    s->message = zro__arena_take(a, n, sizeof *s->message);
-    s->room = zro__arena_take(a, n, sizeof *s->room);
-    s->twin = zro__arena_take(a, n, sizeof *s->twin);
-    s->weight = zro__arena_take(a, n, sizeof *s->weight);
-    s->src = zro__arena_take(a, lists, sizeof *s->src);
-    s->dst = zro__arena_take(a, lists, sizeof *s->dst);
+    return st;
 }
 
 static void free_group(zro_group *g)
@@ -218,98 +138,100 @@ static void free_group(zro_group *g)
         return;
     seat = g->seat;
     zro__lane_destroy(g->lane);
-    zro__pool_destroy(g->pool);
+    zro__pool_destroy(g->ranks.pool);
+    zro__rings_close(&g->rings);
     zro__unmap_region(seat->view, &g->map);
     zro__arena_free(&g->arena);
     zro__free(g);
     zro__seat_release(seat);
 }
 
-/* The lowest rank of the same machine: what a rank's cell is by default. */
-static int32_t first_of_machine(const int64_t *machine, int rank)
+static void fill_members(zro_group *g, const zro__formation *f)
 {
-    int32_t r = 0;
+    g->ranks.one_machine = 1;
+    for (int r = 0; r < f->size; r++) {
+        zro__member m = f->member(f, r);
 
-    while (machine[r] != machine[rank])
-        r++;
-    return r;
-}
-
-static void fill_places(zro_group *g, const zro__blueprint *b)
-{
-    g->one_machine = 1;
-    for (int r = 0; r < b->size; r++) {
-        g->machine[r] = b->machine_of(b->user, r);
-        g->one_machine &= g->machine[r] == g->machine[0];
+        g->ranks.machine[r] = m.machine;
+        g->ranks.one_machine &= m.machine == g->ranks.machine[0];
+        g->cell[r] = m.cell;
     }
-    for (int r = 0; r < b->size; r++)
-        g->cell[r] = b->cell_of != NULL ? b->cell_of(b->user, r) : first_of_machine(g->machine, r);
-    g->n_cells = order_cells(g->cell, b->size, g->order, g->cell_of);
+    zro__ranks_order(&g->ranks, g->cell, f->size);
 }
 
 /* *out is set even if this fails half-way; free_group takes it. */
-static zro_status build(const zro__blueprint *b, zro_group **out)
+static zro_status build(const zro__formation *f, zro_group **out)
 {
-    zro_group *g = zro__alloc(&b->seat->account, ZRO__KIND_HANDLE, sizeof *g);
+    zro_group *g = zro__alloc(&f->seat->account, ZRO__KIND_HANDLE, sizeof *g);
     zro_status st;
 
     *out = g;
     if (g == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a group handle");
-    g->seat = b->seat;
+    g->seat = f->seat;
     zro__seat_retain(g->seat);
-    g->layout = b->layout;
-    g->settings = b->settings;
-    g->kernels = zro__kernels_get(b->settings.kernels);
-    plan_arena(&g->arena, b->size, g->settings.threads);
-    st = zro__arena_init(&g->arena, &g->seat->account, "the tables of a group");
+    g->layout = f->layout;
+    g->settings = f->settings;
+    g->ranks.view = f->view;
+    g->ranks.kernels = zro__kernels_get(f->settings.kernels);
+    g->ranks.threads = f->settings.threads;
+    g->ranks.fast = f->settings.fast;
+    st = make_tables(g, f->size);
     if (st != ZRO_OK)
         return st;
-    take_arena(g, &b->map, b->rank, b->size);
-    fill_places(g, b);
+    zro__rings_init(&g->rings, f->map.base + g->layout.rings, (zro__control *)(void *)f->map.base, g->ranks.view, f->rank,
+                    g->layout.n_near, g->layout.chunk, &g->ranks.near);
+    fill_members(g, f);
     st = zro__lane_create(&g->lane);
     if (st == ZRO_OK && g->settings.threads > 1)
-        st = zro__pool_create(&g->seat->account, g->settings.threads, &g->pool);
+        st = zro__pool_create(&g->seat->account, g->settings.threads, &g->ranks.pool);
     return st;
 }
 
-zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **out)
+zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **out)
 {
-    zro__control *control = (zro__control *)(void *)b->map.base;
+    zro__control *control = (zro__control *)(void *)f->map.base;
     zro__board board = { .control = control,
                          .slots = zro__board_slots(control),
-                         .lives = b->lives,
-                         .rank = b->rank,
-                         .size = b->size,
-                         .timeout_ms = b->timeout_ms,
-                         .nap_us = ZRO__NAP_US };
-    char *wires = b->map.base + b->layout.wires;
-    zro__link far_link = { 0 };
+                         .lives = f->lives,
+                         .rank = f->rank,
+                         .size = f->size,
+                         .timeout_ms = f->timeout_ms };
+    char *fars = f->map.base + f->layout.fars;
+    zro__carrier carrier = { 0 };
+    zro__far *far = NULL;
     zro_group *g = NULL;
 
-    if (b->layout.n_near < b->size)
-        board.wire = zro__wire_open(wires + (size_t)zro__place_of(control, b->rank) * b->layout.wire_bytes, b->trunk, b->view,
-                                    control, b->number, b->layout.chunk, &far_link);
+    if (f->layout.n_near < f->size) {
+        zro__far_config config = {
+            .program_link = f->program_link, .view = f->view, .control = control, .number = f->number, .chunk = f->layout.chunk
+        };
+
+        far = zro__far_open(fars + (size_t)zro__slot_index(control, f->rank) * f->layout.far_bytes, &config, &carrier);
+        board.far = zro__far_board(far);
+    }
     if (st == ZRO_OK)
-        st = build(b, &g);
+        st = build(f, &g);
     (void)ZRO__POINT("group.vote");
     st = zro__vote(&board, ZRO__CALL_CREATE, st);
     if (st != ZRO_OK) {
-        if (board.wire != NULL)
-            zro__wire_close(board.wire);
+        if (far != NULL)
+            zro__far_close(far);
         free_group(g);
         return st;
     }
-    g->map = b->map;
-    g->far_link = far_link;
-    g->board = board;
-    g->board.counters = &g->counters;
-    if (board.wire != NULL)
-        zro__wire_count(board.wire, &g->counters);
+    g->map = f->map;
+    g->far = far;
+    g->ranks.far = carrier;
+    g->ranks.board = board;
+    g->ranks.board.counters = &g->ranks.counters;
+    if (far != NULL)
+        zro__far_count(far, &g->ranks.counters);
     *out = g;
     zro__log(&g->settings, ZRO_LOG_DEBUG,
              "rank %d of a group of %d, %d on this machine: kernels %s, threads %u, cells %d, %zu bytes of slots and links",
-             b->rank, b->size, b->layout.n_near, g->kernels->name, (unsigned)g->settings.threads, g->n_cells, g->layout.bytes);
+             f->rank, f->size, f->layout.n_near, g->ranks.kernels->name, (unsigned)g->settings.threads, g->ranks.n_cells,
+             g->layout.bytes);
     return ZRO_OK;
 }
 
@@ -322,22 +244,22 @@ void zro_group_destroy(zro_group *g)
     /* In a forked child the handle stays: what it holds is the parent's. */
     if (g == NULL || !zro__view_is_alive(g->seat->view) || zro__lane_is_mine(g->lane))
         return;
-    slot = zro__slot_of(&g->board, g->board.rank);
+    slot = zro__slot_of(&g->ranks.board, g->ranks.board.rank);
     if (zro__lane_is_busy(g->lane) || atomic_load_explicit(&g->calls, memory_order_acquire) > 0) {
         char name[64];
 
         zro__fail(ZRO_ERR_LOST, "%s destroyed the group before its work on it had finished",
-                  zro__rank_name(&g->board, g->board.rank, name, sizeof name));
-        (void)zro__break(&g->board, ZRO_ERR_LOST);
+                  zro__rank_name(&g->ranks.board, g->ranks.board.rank, name, sizeof name));
+        (void)zro__break(&g->ranks.board, ZRO_ERR_LOST);
         zro__lane_stop(g->lane);
         while (atomic_load_explicit(&g->calls, memory_order_acquire) > 0) /* pairs with zro__leave */
-            poll(NULL, 0, 1);
+            zro__nap();
     }
-    atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in slot.c's check_peers */
+    atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in zro__has_left */
     (void)ZRO__POINT("group.leave");
-    if (g->board.wire != NULL) {
-        zro__wire_leave(g->board.wire);
-        zro__wire_close(g->board.wire);
+    if (g->far != NULL) {
+        zro__far_leave(g->far);
+        zro__far_close(g->far);
     }
     zro__region_leave(g->seat->view, &g->map, &g->layout);
     free_group(g);
@@ -355,19 +277,19 @@ void zro__group_die(zro_group *g)
 
 int zro_group_rank(const zro_group *g)
 {
-    return g == NULL ? -1 : g->board.rank;
+    return g == NULL ? -1 : g->ranks.board.rank;
 }
 
 int zro_group_size(const zro_group *g)
 {
-    return g == NULL ? 0 : g->board.size;
+    return g == NULL ? 0 : g->ranks.board.size;
 }
 
 int zro_group_label(const zro_group *g, int rank)
 {
-    if (g == NULL || rank < 0 || rank >= g->board.size || !zro__view_is_alive(g->seat->view))
+    if (g == NULL || rank < 0 || rank >= g->ranks.board.size || !zro__view_is_alive(g->seat->view))
         return -1;
-    return g->board.control->member[rank];
+    return g->ranks.board.control->member[rank];
 }
 
 zro_status zro_group_status(const zro_group *g)
@@ -391,32 +313,24 @@ static uint64_t get(const _Atomic uint64_t *counter)
 zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
 {
     zro_stats s = ZRO_STATS_INIT;
-    size_t size;
     zro_status st = check_handle(g);
 
     if (st != ZRO_OK)
         return st;
-    if (stats == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "group_stats: stats is NULL");
-    size = stats->struct_size;
-    if (size < sizeof(size_t) || size > 4096)
-        return zro__fail(ZRO_ERR_INVALID, "zro_stats: struct_size = %zu; begin with ZRO_STATS_INIT", size);
-    s.operations = get(&g->counters.operations);
-    s.direct_bytes = get(&g->counters.direct_bytes);
-    s.link_bytes = get(&g->counters.link_bytes);
-    s.link_messages = get(&g->counters.link_messages);
-    s.waits = get(&g->counters.waits);
-    s.sleeps = get(&g->counters.sleeps);
-    s.wait_ns = get(&g->counters.wait_ns);
+    s.operations = get(&g->ranks.counters.operations);
+    s.direct_bytes = get(&g->ranks.counters.direct_bytes);
+    s.link_bytes = get(&g->ranks.counters.link_bytes);
+    s.link_messages = get(&g->ranks.counters.link_messages);
+    s.waits = get(&g->ranks.counters.waits);
+    s.sleeps = get(&g->ranks.counters.sleeps);
+    s.wait_ns = get(&g->ranks.counters.wait_ns);
     s.heap_bytes = atomic_load_explicit(&g->seat->account.in_use, memory_order_relaxed);
     s.heap_peak_bytes = atomic_load_explicit(&g->seat->account.peak, memory_order_relaxed);
     s.shared_bytes = get(&g->seat->shared_bytes);
-    s.control_bytes = g->layout.bytes;
-    s.deliveries = get(&g->counters.deliveries);
+    s.control_bytes = g->layout.bytes + get(&g->ranks.board.control->buffer_bytes);
+    s.deliveries = get(&g->ranks.counters.deliveries);
     s.state_bytes = atomic_load_explicit(&g->seat->account.bytes[ZRO__KIND_STATE], memory_order_relaxed);
-    memcpy(stats, &s, size < sizeof s ? size : sizeof s);
-    stats->struct_size = size;
-    return ZRO_OK;
+    return zro__config_give("group_stats: stats is NULL, or was not begun with ZRO_STATS_INIT", &s, sizeof s, stats);
 }
 
 zro_status zro_submit(zro_group *g, zro_work_fn fn, void *user, zro_work **out)
@@ -429,7 +343,7 @@ zro_status zro_submit(zro_group *g, zro_work_fn fn, void *user, zro_work **out)
     if (fn == NULL)
         return zro__fail(ZRO_ERR_INVALID, "submit: fn is NULL");
     st = zro__check_group(g);
-    if (st == ZRO_OK && g->board.wire != NULL && g->seat->trunk->link.one_thread == ZRO_ON)
+    if (st == ZRO_OK && g->ranks.board.far != NULL && g->seat->program_link->link.one_thread == ZRO_ON)
         st = zro__fail(
             ZRO_ERR_UNSUPPORTED,
             "submit: the group's link works on one thread alone, so nothing can run on the group's own (MPI: initialise "

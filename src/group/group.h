@@ -1,73 +1,52 @@
-/* The group handle, for the modules that make up a group. */
+/* The group handle, for the modules that make up a group.
+ *
+ * group.c builds and destroys it; create.c and create_first.c bring the ranks together for that, by tickets (ticket.c), by the
+ * environment (env.c) or by starting them (spawn.c).  lane.c is the order in which a group does things, calls.c the collective
+ * calls, group_memory.c the arrays that ranks share, seat.c what all groups of a rank have in common. */
 #ifndef ZRO_GROUP_GROUP_H
 #define ZRO_GROUP_GROUP_H
 
-#include "base/kernels.h"
-#include "base/memory.h"
-#include "base/pool.h"
+#include "board/vote.h"
 #include "group/lane.h"
-#include "group/link.h"
-#include "group/local.h"
-#include "group/memory.h"
-#include "group/wire.h"
-#include "group/xfer.h"
+#include "group/seat.h"
+#include "link/far_ranks.h"
+#include "link/rings.h"
+#include "xfer/xfer.h"
 
-/* Where things lie in a group's region: control block and slots, rings between near ranks, a wire for each of them. */
+/* Where things lie in a group's region: control block and slots, rings between near ranks, then what each near rank has for
+ * its far ranks. */
 typedef struct zro__layout {
-    int n_near;
-    size_t chunk; /* of a message */
-    size_t rings, wires, wire_bytes;
-    size_t bytes;
+    int n_near;       /* how many ranks share the region */
+    size_t chunk;     /* bytes of the longest message */
+    size_t rings;     /* offset of the rings */
+    size_t fars;      /* offset of the first near rank's messages to far ranks */
+    size_t far_bytes; /* from there to those of the next near rank */
+    size_t bytes;     /* of the region */
 } zro__layout;
 
-/* Pure.  message_bytes: of the trunk, SIZE_MAX without one. */
+/* Pure.  message_bytes: the longest message that the program's link takes, SIZE_MAX without a link. */
 void zro__group_layout(int size, int n_near, size_t message_bytes, zro__layout *out);
 
-/* What a transfer needs besides its description; made with the group, so that nothing is allocated in a step. */
-typedef struct zro__scratch {
-    zro__part *parts;         /* size: for the named calls and for spread owners */
-    zro__cursor *send, *recv; /* by owner */
-    zro__cursor *post;        /* by owner: whose results a link expects */
-    char **in_of, **out_of;   /* by rank: its arrays where this rank reaches them in place, else NULL */
-    const char **message;     /* by rank: the rest of its current message */
-    char **room;              /* by rank: the rest of the current message to it */
-    int *twin;                /* by rank: the lowest one whose array of results is the same memory */
-    double *weight;           /* in the order of addition */
-    const void **src;         /* (1 + threads) x size */
-    void **dst;               /* (1 + threads) x size */
-} zro__scratch;
-
 struct zro_group {
-    zro__board board;
-    zro__counters counters;
+    zro__ranks ranks; /* what transfers need, the board among it */
     zro__seat *seat;
     zro__map map; /* the region */
     zro__layout layout;
     zro_settings settings;
-    const zro__kernels *kernels;
-    zro__pool *pool;
     zro__lane *lane;
-    zro__local local;
-    zro__link near_link, far_link;
-    atomic_int calls; /* entered and not left */
+    zro__rings rings;
+    zro__far *far;    /* the messages to far ranks; NULL if all ranks are near */
+    atomic_int calls; /* how many calls have entered and not left */
     zro__arena arena;
-    int64_t *machine; /* by rank; ranks of one number share memory */
-    int one_machine;
-    int32_t *cell;        /* by rank */
-    int *order, *cell_of; /* ranks in the order of addition; the lengths of the cells in it */
-    int n_cells;
-    int *everybody; /* 0, 1, ...: the ranks of a duplicate */
-    uint64_t *met;  /* by rank: its notices that this rank has read */
-    zro__scratch scratch;
+    int32_t *cell;  /* per rank: its cell; ranks with equal numbers are added up first */
+    int *everybody; /* 0, 1, ...: the ranks that a duplicate is made of */
+    uint64_t *met;  /* per rank: how many of its notices this rank has read */
 };
 
-/* Checks that a call on the group may run now and waits for its turn in the lane: STATE in a forked child.  Whoever got OK
- * leaves with its result, which is returned: a destroy by another thread waits for that. */
+/* Checks that a call on the group may run now and waits for its turn in the lane.  Fails with STATE in a forked child.
+ * Whoever got OK leaves with its result, which is returned: a destroy by another thread waits for that. */
 zro_status zro__enter(zro_group *group);
 zro_status zro__leave(zro_group *group, zro_status st);
-
-/* Whether all ranks passed the same number.  Collective. */
-zro_status zro__is_same(zro_group *group, uint64_t number, int *same);
 
 /* Refuses a NULL group, a child's call, a broken group; does not wait. */
 zro_status zro__check_group(const zro_group *group);
@@ -75,35 +54,46 @@ zro_status zro__check_group(const zro_group *group);
 /* Checks what every config has: struct_size, ranges.  `out`, another one, gets the config, or the defaults for NULL. */
 zro_status zro__config_read(const zro_group_config *config, zro_group_config *out);
 
-/* This rank uses a group's region no more: the last near one gives the memory back. */
+/* This rank uses a group's region no more; the last near rank to say so gives the memory back. */
 void zro__region_leave(zro__view *view, const zro__map *map, const zro__layout *layout);
 
-/* Of a new region: says who the members are, as ranks of the world, and where their slots lie; counts the near ones. */
-void zro__control_fill(const zro__map *map, int size, int32_t (*member)(void *, int), int (*is_near)(void *, int), void *user);
-int zro__count_near(int size, int (*is_near)(void *, int), void *user);
+/* A member of a group that is being formed. */
+typedef struct zro__member {
+    int32_t label; /* its rank in the world */
+    int32_t cell;
+    int64_t machine; /* the same number for all members of one machine */
+    int is_near;     /* whether it shares memory with this rank */
+} zro__member;
 
-/* What a handle is built from. */
-typedef struct zro__blueprint {
-    zro__seat *seat;   /* NULL only with a failure */
-    zro__trunk *trunk; /* where there are far ranks */
+#define ZRO__NO_NUMBER UINT64_MAX
+
+/* A group that is being formed (create.c), as one of its members sees it. */
+typedef struct zro__formation {
+    const char *call;     /* the call that error texts name */
+    zro_group *parent;    /* the group that the members are in; NULL for the first group of a world */
+    const int *ranks;     /* with a parent: the members, as ranks of the parent */
+    const void *tickets;  /* without a parent: the members' tickets */
+    const int32_t *cells; /* without a parent: the cells of the config, or NULL */
+    zro__member (*member)(const struct zro__formation *f, int rank); /* describes a member */
+    int rank, size;
+    int first_near;                  /* the first member near this one, which makes the region */
+    uint64_t key;                    /* with a parent: hash of `ranks`, by which members recognise the notice of the region */
+    uint64_t number;                 /* the group's number on the link; ZRO__NO_NUMBER until it is known */
+    zro__seat *seat;                 /* NULL: none yet, or it could not be taken */
+    zro__program_link *program_link; /* NULL without a link */
     zro__view *view;
     zro__life *lives;
-    zro__map map; /* the group's region; its control block has the members and their places */
     zro__layout layout;
-    uint64_t number; /* on the trunk */
-    int rank, size;
+    zro__map map; /* the region, once this rank has it */
     zro_settings settings;
     uint64_t timeout_ms;
-    int64_t (*machine_of)(void *user, int rank);
-    int32_t (*cell_of)(void *user, int rank); /* NULL: the machine */
-    void *user;
-} zro__blueprint;
+} zro__formation;
 
-/* Builds the handle and votes; `st` is what this rank brings from before.  On success the group takes the map and a hold on
+/* Builds the handle and votes; `st` is this rank's result so far.  On success the group takes the map and a hold on
  * the seat; on failure nothing is taken.  Collective. */
-zro_status zro__group_build(const zro__blueprint *b, zro_status st, zro_group **out);
+zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **out);
 
-/* Ends the part of a rank whose thread ends in the middle of things (spawn.c): the rank is dead. */
+/* Marks a rank as dead whose thread ends before its function has returned (spawn.c), and destroys its group. */
 void zro__group_die(zro_group *group);
 
 #endif

@@ -21,25 +21,27 @@ struct zro_work {
     zro_work_fn fn;
     void *user;
     zro_work *next;
-    int done;  /* under the lane's lock, as everything below */
-    int holds; /* of the handle and of the queue */
-    zro_status status;
-    char text[ZRO__TEXT_BYTES];
+    /* Protected by the lane's lock: */
+    int done;                   /* 1: the function has returned, or never will be called */
+    int holds;                  /* one for the program's handle, one for the queue */
+    zro_status status;          /* what the function returned */
+    char text[ZRO__TEXT_BYTES]; /* why it failed */
 };
 
 struct zro__lane {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    zro__point_plan *plan;
-    zro_work *first, *last;
-    pid_t process; /* whose threads run here: not those of a forked child */
-    int started, stop;
-    int holds; /* of the group and of each work */
-    atomic_int pending;
+    zro__point_plan *plan;  /* the plan of failures of the thread that started the lane's thread (tests) */
+    zro_work *first, *last; /* the queue */
+    pid_t process;          /* the process that the thread is in: a forked child has none */
+    int started;            /* 1: there is a thread */
+    int stop;               /* 1: the thread is to end */
+    int holds;              /* one for the group, one for each work */
+    atomic_int pending;     /* number of works that have not finished */
 };
 
-/* Under the lock; returns 1 if the lane is to be freed after unlocking. */
+/* Under the lock; returns 1 if that was the last hold of the lane. */
 static int drop_work(zro_work *work)
 {
     zro__lane *lane = work->lane;
@@ -50,8 +52,11 @@ static int drop_work(zro_work *work)
     return --lane->holds == 0;
 }
 
-static void free_lane(zro__lane *lane)
+static void unlock(zro__lane *lane, int is_last)
 {
+    pthread_mutex_unlock(&lane->lock);
+    if (!is_last)
+        return;
     pthread_cond_destroy(&lane->changed);
     pthread_mutex_destroy(&lane->lock);
     zro__free(lane);
@@ -72,42 +77,41 @@ zro_status zro__lane_create(zro__lane **out)
 }
 
 /* Under the lock. */
-static void finish(zro__lane *lane, zro_work *work, zro_status status, const char *text)
+static void finish(zro__lane *lane, zro_work *work, zro_status status)
 {
     work->status = status;
-    snprintf(work->text, sizeof work->text, "%s", text);
+    snprintf(work->text, sizeof work->text, "%s", status == ZRO_OK ? "" : zro_last_error());
     work->done = 1;
     drop_work(work);
     atomic_fetch_sub_explicit(&lane->pending, 1, memory_order_release); /* pairs with zro__lane_enter */
     pthread_cond_broadcast(&lane->changed);
 }
 
+/* A lane that was stopped gives back what has not begun. */
 static void *run(void *user)
 {
     zro__lane *lane = user;
+    zro_work *work;
 
     zro__point_plan_set(lane->plan);
     pthread_mutex_lock(&lane->lock);
     for (;;) {
-        zro_work *work;
-        zro_status st;
+        zro_status st = ZRO_ERR_STATE;
 
         while (lane->first == NULL && !lane->stop)
             pthread_cond_wait(&lane->changed, &lane->lock);
-        if (lane->stop)
-            break;
         work = lane->first;
+        if (work == NULL)
+            break;
         lane->first = work->next;
-        pthread_mutex_unlock(&lane->lock);
-        st = work->fn(work->user);
-        pthread_mutex_lock(&lane->lock);
-        finish(lane, work, st, st == ZRO_OK ? "" : zro_last_error());
-    }
-    while (lane->first != NULL) {
-        zro_work *work = lane->first;
-
-        lane->first = work->next;
-        finish(lane, work, ZRO_ERR_STATE, "the group was destroyed before this work began");
+        if (!lane->stop) {
+            pthread_mutex_unlock(&lane->lock);
+            st = work->fn(work->user);
+            pthread_mutex_lock(&lane->lock);
+        } else {
+            zro__fail(st, "the group was destroyed before this work began");
+        }
+        finish(lane, work, st);
     }
     pthread_mutex_unlock(&lane->lock);
     return NULL;
@@ -131,12 +135,18 @@ int zro__lane_is_busy(const zro__lane *lane)
     return atomic_load_explicit(&((zro__lane *)(uintptr_t)lane)->pending, memory_order_acquire) != 0;
 }
 
+/* Under the lock. */
+static int runs_here(const zro__lane *lane)
+{
+    return lane->started && pthread_equal(lane->thread, pthread_self());
+}
+
 int zro__lane_is_mine(zro__lane *lane)
 {
     int mine;
 
     pthread_mutex_lock(&lane->lock);
-    mine = lane->started && pthread_equal(lane->thread, pthread_self());
+    mine = runs_here(lane);
     pthread_mutex_unlock(&lane->lock);
     return mine;
 }
@@ -198,33 +208,31 @@ void zro__lane_stop(zro__lane *lane)
 
 void zro__lane_destroy(zro__lane *lane)
 {
-    int last;
-
     if (lane == NULL)
         return;
     zro__lane_stop(lane);
     pthread_mutex_lock(&lane->lock);
-    last = --lane->holds == 0;
-    pthread_mutex_unlock(&lane->lock);
-    if (last)
-        free_lane(lane);
+    unlock(lane, --lane->holds == 0);
 }
 
 /* A forked child has the memory of the lock, but not the threads. */
-static zro_status check_process(const zro__lane *lane)
+static zro_status check_work(const char *name, const zro_work *work)
 {
-    return lane->process == getpid() ? ZRO_OK : zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank");
+    if (work == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "%s: the work is NULL", name);
+    if (work->lane->process != getpid())
+        return zro__fail(ZRO_ERR_STATE, "%s: a child forked by a rank is not a rank", name);
+    return ZRO_OK;
 }
 
 zro_status zro_work_test(const zro_work *work, int *done)
 {
-    zro_status st;
+    zro_status st = check_work("work_test", work);
 
-    if (work == NULL || done == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "work_test: NULL argument");
-    st = check_process(work->lane);
     if (st != ZRO_OK)
         return st;
+    if (done == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "work_test: done is NULL");
     pthread_mutex_lock(&work->lane->lock);
     *done = work->done;
     pthread_mutex_unlock(&work->lane->lock);
@@ -233,40 +241,28 @@ zro_status zro_work_test(const zro_work *work, int *done)
 
 zro_status zro_work_wait(zro_work *work)
 {
-    zro__lane *lane;
-    zro_status st;
+    zro_status st = check_work("work_wait", work);
 
-    if (work == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "work_wait: NULL argument");
-    lane = work->lane;
-    st = check_process(lane);
     if (st != ZRO_OK)
         return st;
-    pthread_mutex_lock(&lane->lock);
-    if (!work->done && lane->started && pthread_equal(lane->thread, pthread_self())) {
-        pthread_mutex_unlock(&lane->lock);
-        return zro__fail(ZRO_ERR_STATE, "work_wait: called inside a submitted function for work that comes after it");
-    }
-    while (!work->done)
-        pthread_cond_wait(&lane->changed, &lane->lock);
-    st = work->status;
-    if (st != ZRO_OK)
-        zro__fail(st, "%s", work->text);
-    pthread_mutex_unlock(&lane->lock);
+    pthread_mutex_lock(&work->lane->lock);
+    while (!work->done && !runs_here(work->lane))
+        pthread_cond_wait(&work->lane->changed, &work->lane->lock);
+    if (!work->done)
+        st = zro__fail(ZRO_ERR_STATE, "work_wait: called inside a submitted function for work that comes after it");
+    else if (work->status != ZRO_OK)
+        st = zro__fail(work->status, "%s", work->text);
+    pthread_mutex_unlock(&work->lane->lock);
     return st;
 }
 
 void zro_work_destroy(zro_work *work)
 {
     zro__lane *lane;
-    int last;
 
     if (work == NULL || work->lane->process != getpid())
         return;
     lane = work->lane;
     pthread_mutex_lock(&lane->lock);
-    last = drop_work(work);
-    pthread_mutex_unlock(&lane->lock);
-    if (last)
-        free_lane(lane);
+    unlock(lane, drop_work(work));
 }

@@ -1,13 +1,14 @@
 /* Tickets.
  *
- * Without a link all ranks meet in the memory of rank 0.  With one, ranks with equal machine, user and namespaces are near each
- * other and meet in the memory of the lowest of them, here called first; what lies between is the link's.
+ * Without a link all ranks use the memory of rank 0.  With one, ranks with equal machine, user and namespaces are near each
+ * other and use the memory of the lowest of them, here called first; all other ranks are reached through the link.
  *
  * The first rank's memfd reaches a peer in one of two ways, which both read off the tickets: the peer opens
  * /proc/PID/fd/N, if the two have the same user and namespaces and the first rank is dumpable; otherwise the descriptor is
  * passed through a socket in the abstract name space, named by the first rank's nonce, which works wherever the network
- * name space is the same.  Neither way leaves anything in a file system.  The peer compares the memfd's name before it opens
- * (a wrong process might have a device there) and the nonce inside the memory afterwards. */
+ * name space is the same.  Neither way leaves anything in a file system.  The peer compares device and inode before it
+ * opens (another process may have something else there by then, a device or a FIFO) and afterwards (it may have come between),
+ * and then the nonce inside the memory. */
 #define _GNU_SOURCE
 #include "group/ticket.h"
 
@@ -25,10 +26,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 
 static const char magic[8] = "zrotick2";
-
-typedef enum way { WAY_PROC, WAY_SOCKET, WAY_NONE } way;
 
 /* ---- writing ---- */
 
@@ -63,9 +63,10 @@ static uint64_t sum_of(const zro__ticket *t)
     return zro__hash(ZRO__HASH_START, t, offsetof(zro__ticket, sum));
 }
 
-void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, uint64_t number,
-                       zro__ticket *t)
+void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *t)
 {
+    const zro_link *link = config->link;
+
     memset(t, 0, sizeof *t);
     memcpy(t->magic, magic, sizeof magic);
     t->rank = rank;
@@ -85,46 +86,32 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     t->view = (uint64_t)(uintptr_t)view;
     t->machine = config->machine;
     t->cells = zro__cells_hash(config->cells, size);
-    t->message_bytes = config->link == NULL ? 0 : config->link->message_bytes;
-    t->number = number;
+    t->message_bytes = link == NULL ? 0 : link->message_bytes;
+    t->number = link == NULL || rank != 0 ? 0 : link->number(link->self);
     t->sum = sum_of(t);
 }
 
 /* ---- reading ---- */
 
-/* An equivalence, so that near ranks are near to the same ones. */
-static int are_near(const zro__ticket *a, const zro__ticket *b)
+/* Each is an equivalence, so that all near ranks are near to the same ones. */
+int zro__ticket_has(const void *tickets, zro__common what, int rank, int other)
 {
-    if (a->message_bytes == 0)
-        return 1;
-    return a->boot == b->boot && a->machine == b->machine && a->uid == b->uid && a->user_ns == b->user_ns
-           && a->pid_ns == b->pid_ns && a->net_ns == b->net_ns;
+    zro__ticket a = zro__ticket_get(tickets, rank), b = zro__ticket_get(tickets, other);
+    int one_kernel = a.boot == b.boot && a.pid_ns == b.pid_ns;
+    int is_near = a.message_bytes == 0
+                  || (one_kernel && a.machine == b.machine && a.uid == b.uid && a.user_ns == b.user_ns && a.net_ns == b.net_ns);
+
+    return is_near && (what != ZRO__MACHINE || a.machine == b.machine)
+           && (what != ZRO__PROCESS || (one_kernel && a.pid == b.pid));
 }
 
-int zro__ticket_first_near(const void *tickets, int rank)
+int zro__ticket_first(const void *tickets, zro__common what, int rank)
 {
-    zro__ticket own = zro__ticket_get(tickets, rank);
+    int r = 0;
 
-    for (int r = 0; r < rank; r++) {
-        zro__ticket t = zro__ticket_get(tickets, r);
-
-        if (are_near(&t, &own))
-            return r;
-    }
-    return rank;
-}
-
-int zro__ticket_first_of_process(const void *tickets, int rank)
-{
-    zro__ticket own = zro__ticket_get(tickets, rank);
-
-    for (int r = 0; r < rank; r++) {
-        zro__ticket t = zro__ticket_get(tickets, r);
-
-        if (t.boot == own.boot && t.pid_ns == own.pid_ns && t.pid == own.pid && are_near(&t, &own))
-            return r;
-    }
-    return rank;
+    while (r < rank && !zro__ticket_has(tickets, what, r, rank))
+        r++;
+    return r;
 }
 
 size_t zro__tickets_message_bytes(const void *tickets, int size)
@@ -137,21 +124,6 @@ size_t zro__tickets_message_bytes(const void *tickets, int size)
         least = bytes < least ? bytes : least;
     }
     return (size_t)least;
-}
-
-static int one_pid_ns(const void *tickets, int a, int b)
-{
-    return zro__ticket_get(tickets, a).pid_ns == zro__ticket_get(tickets, b).pid_ns;
-}
-
-int zro__tickets_one_pid_ns(const void *tickets, int rank, int size)
-{
-    int first = zro__ticket_first_near(tickets, rank);
-
-    for (int r = 0; r < size; r++)
-        if (zro__ticket_first_near(tickets, r) == first && !one_pid_ns(tickets, first, r))
-            return 0;
-    return 1;
 }
 
 uint64_t zro__cells_hash(const int32_t *cells, int size)
@@ -169,36 +141,38 @@ static int is_own(const zro__ticket *t)
     return is_ticket(t) && t->pid == pid_in_proc() && t->pid_ns == inode_of("/proc/self/ns/pid");
 }
 
+/* Whether this file is the memfd of a ticket. */
+static int is_memfd_of(const struct stat *s, const zro__ticket *t)
+{
+    return (uint64_t)s->st_dev == t->device && (uint64_t)s->st_ino == t->inode;
+}
+
 /* A view that is freed closes its memfd: so the descriptor tells whether the address still means something. */
 zro__view *zro__ticket_view(const zro__ticket *t)
 {
     zro__view *view = (zro__view *)(uintptr_t)t->view;
     struct stat s;
 
-    if (!is_own(t) || fstat(t->fd, &s) != 0 || (uint64_t)s.st_dev != t->device || (uint64_t)s.st_ino != t->inode)
-        return NULL;
-    return view->used ? NULL : view;
+    return is_own(t) && fstat(t->fd, &s) == 0 && is_memfd_of(&s, t) && !view->used ? view : NULL;
 }
 
-static way way_to(const zro__ticket *first, const zro__ticket *peer)
+/* Whether a rank can open the first rank's memory in /proc; otherwise it gets it through a socket. */
+static int opens_proc(const zro__ticket *first, const zro__ticket *peer)
 {
-    if (first->boot != peer->boot)
-        return WAY_NONE;
-    if (first->pid_ns == peer->pid_ns && first->user_ns == peer->user_ns && first->uid == peer->uid && first->gid == peer->gid
-        && first->dumpable)
-        return WAY_PROC;
-    if (first->user_ns == peer->user_ns && first->uid != peer->uid)
-        return WAY_NONE;
-    return first->net_ns == peer->net_ns ? WAY_SOCKET : WAY_NONE;
+    return first->pid_ns == peer->pid_ns && first->user_ns == peer->user_ns && first->uid == peer->uid
+           && first->gid == peer->gid && first->dumpable;
 }
 
-static const char *why_not(const zro__ticket *first, const zro__ticket *peer)
+/* Why two ranks cannot share memory, or NULL. */
+static const char *why_apart(const zro__ticket *first, const zro__ticket *peer)
 {
     if (first->boot != peer->boot)
         return "they are on different machines";
     if (first->user_ns == peer->user_ns && first->uid != peer->uid)
         return "they belong to different users";
-    return "they are in different namespaces (containers)";
+    if (!opens_proc(first, peer) && first->net_ns != peer->net_ns)
+        return "they are in different namespaces (containers)";
+    return NULL;
 }
 
 zro__ticket zro__ticket_get(const void *tickets, int r)
@@ -217,20 +191,24 @@ zro_status zro__tickets_check(const void *tickets, int rank, int size)
         zro__ticket other = zro__ticket_get(tickets, r), *t = &other;
 
         if (!is_ticket(t))
-            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: what came from rank %d is no ticket", r);
+            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets[%d] is not a ticket, or was changed on its way",
+                             r);
         if (t->rank != r)
-            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: the ticket at place %d is rank %d's", r, (int)t->rank);
+            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets[%d] is rank %d's, must be rank %d's", r,
+                             (int)t->rank, r);
         if (t->size != first.size)
             return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: rank %d's ticket is for %d ranks, rank 0's for %d", r,
                              (int)t->size, (int)first.size);
         if (t->cells != first.cells)
-            return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: the cells of rank %d differ from rank 0's", r);
+            return zro__fail(
+                ZRO_ERR_MISMATCH,
+                "group_create_tickets: the cells of rank %d differ from rank 0's; set config.cells on all ranks alike", r);
         if ((t->message_bytes == 0) != (first.message_bytes == 0))
             return zro__fail(ZRO_ERR_MISMATCH, "group_create_tickets: rank %d has %s link, rank 0 has %s", r,
                              t->message_bytes == 0 ? "no" : "a", t->message_bytes == 0 ? "one" : "none");
-        if (t->message_bytes == 0 && way_to(&first, t) == WAY_NONE)
+        if (t->message_bytes == 0 && why_apart(&first, t) != NULL)
             return zro__fail(ZRO_ERR_UNSUPPORTED, "group_create_tickets: ranks 0 and %d cannot share memory: %s", r,
-                             why_not(&first, t));
+                             why_apart(&first, t));
     }
     if (first.size != size)
         return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: size = %d, but the tickets are for %d ranks", size,
@@ -246,15 +224,13 @@ zro_status zro__tickets_check(const void *tickets, int rank, int size)
 
 static zro_status open_proc(const zro__ticket *first, int *fd)
 {
-    char path[64], want[64] = "/memfd:zro-", name[128] = "";
-    size_t at = strlen(want);
+    char path[64];
+    struct stat s;
+    int gone;
 
-    for (size_t i = 0; i < sizeof first->nonce; i++)
-        snprintf(want + at + 2 * i, 3, "%02x", first->nonce[i]);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)first->pid, (int)first->fd);
-    if (readlink(path, name, sizeof name - 1) < 0 && errno != ENOENT)
-        return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: rank %d's memory (%s)", (int)first->rank, path);
-    if (strncmp(name, want, strlen(want)) != 0)
+    gone = stat(path, &s) == 0 ? !is_memfd_of(&s, first) : errno == ENOENT;
+    if (gone)
         return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone, or has given up: its memory (%s) is not there",
                          (int)first->rank, path);
     *fd = open(path, O_RDWR | O_CLOEXEC);
@@ -316,6 +292,7 @@ static int receive_descriptor(int socket)
     return fd;
 }
 
+/* Waits until there is something to read, for 100 ms at least. */
 static int wait_readable(int fd, uint64_t start, uint64_t timeout_ms)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -332,20 +309,35 @@ static int wait_readable(int fd, uint64_t start, uint64_t timeout_ms)
 /* Whether this rank, for its process, gets the memory of rank `from` through the socket. */
 static int fetches(const void *tickets, int rank, int from)
 {
-    int near = zro__ticket_first_near(tickets, rank);
-    zro__ticket first = zro__ticket_get(tickets, near), own = zro__ticket_get(tickets, rank);
+    zro__ticket first = zro__ticket_get(tickets, from), own = zro__ticket_get(tickets, rank);
 
-    return rank != near && near == from && zro__ticket_first_of_process(tickets, rank) == rank
-           && way_to(&first, &own) == WAY_SOCKET;
+    return rank != from && zro__ticket_first(tickets, ZRO__NEAR, rank) == from
+           && zro__ticket_first(tickets, ZRO__PROCESS, rank) == rank && !opens_proc(&first, &own);
 }
 
-/* A rank that fetches and has ended, or -1. */
-static int ended_fetcher(const void *tickets, int size, int from)
+/* Whether the process of a rank has ended, as far as rank `from` can know. */
+static int has_ended(const void *tickets, int rank, int from)
 {
-    for (int r = from + 1; r < size; r++)
-        if (fetches(tickets, r, from) && one_pid_ns(tickets, from, r) && zro__process_ended(zro__ticket_get(tickets, r).pid))
-            return r;
-    return -1;
+    zro__ticket t = zro__ticket_get(tickets, rank);
+
+    return t.pid_ns == zro__ticket_get(tickets, from).pid_ns && zro__process_ended(t.pid);
+}
+
+/* Passes the memory to the next rank that connects, if one does within 100 ms; *left then counts one less. */
+static zro_status serve_one(int listener, int fd, int *left)
+{
+    int peer;
+
+    if (!wait_readable(listener, 0, 0))
+        return ZRO_OK;
+    peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (peer < 0)
+        return errno == EINTR || errno == ECONNABORTED
+                   ? ZRO_OK
+                   : zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: passing memory to a rank");
+    *left -= is_own_user(peer) && send_descriptor(peer, fd);
+    close(peer);
+    return ZRO_OK;
 }
 
 zro_status zro__ticket_serve(const void *tickets, int rank, int size, uint64_t timeout_ms)
@@ -365,30 +357,16 @@ zro_status zro__ticket_serve(const void *tickets, int rank, int size, uint64_t t
     if (listener < 0 || bind(listener, (struct sockaddr *)&name, length) != 0 || listen(listener, 64) != 0)
         st = zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: a socket to pass memory through");
     while (st == ZRO_OK && left > 0) {
-        unsigned char nonce[16];
-        int peer;
+        int before = left;
 
-        if (!wait_readable(listener, zro__now_ns(), 100) && (zro__now_ns() - start) / 1000000 < timeout_ms) {
-            int gone = ended_fetcher(tickets, size, rank);
-
-            if (gone >= 0)
-                st = zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", gone);
-            continue;
-        }
-        if (!wait_readable(listener, start, 0)) {
-            st = zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: %d ranks did not fetch the memory within %" PRIu64 " ms",
-                           left, timeout_ms);
-            break;
-        }
-        peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (peer < 0 && errno != EINTR && errno != ECONNABORTED)
-            st = zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: passing memory to a rank");
-        if (peer < 0)
-            continue;
-        if (is_own_user(peer) && wait_readable(peer, start, timeout_ms) && recv(peer, nonce, sizeof nonce, 0) == sizeof nonce
-            && memcmp(nonce, first.nonce, sizeof nonce) == 0 && send_descriptor(peer, first.fd))
-            left--;
-        close(peer);
+        st = serve_one(listener, first.fd, &left);
+        for (int r = rank + 1; r < size && st == ZRO_OK && left == before; r++)
+            if (fetches(tickets, r, rank) && has_ended(tickets, r, rank))
+                st = zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", r);
+        if (st == ZRO_OK && left == before && (zro__now_ns() - start) / 1000000 >= timeout_ms)
+            st = zro__fail(ZRO_ERR_TIMEOUT,
+                           "group_create_tickets: not all ranks fetched the memory within %" PRIu64 " ms, missing: %d",
+                           timeout_ms, left);
     }
     if (listener >= 0)
         close(listener);
@@ -396,10 +374,8 @@ zro_status zro__ticket_serve(const void *tickets, int rank, int size, uint64_t t
 }
 
 /* The first rank listens once it is in its create, which may be after this: so a refusal is tried again, until the deadline. */
-static zro_status fetch(const void *tickets, int rank, uint64_t timeout_ms, int *fd)
+static zro_status fetch(const void *tickets, int rank, const zro__ticket *first, uint64_t timeout_ms, int *fd)
 {
-    int near = zro__ticket_first_near(tickets, rank);
-    zro__ticket nearest = zro__ticket_get(tickets, near), *first = &nearest;
     struct sockaddr_un name;
     socklen_t length = socket_name(first, &name);
     uint64_t start = zro__now_ns();
@@ -410,26 +386,31 @@ static zro_status fetch(const void *tickets, int rank, uint64_t timeout_ms, int 
         if (s < 0)
             return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "group_create_tickets: a socket to fetch memory through");
         *fd = -1;
-        if (connect(s, (struct sockaddr *)&name, length) == 0 && is_own_user(s)
-            && send(s, first->nonce, sizeof first->nonce, MSG_NOSIGNAL) == sizeof first->nonce
-            && wait_readable(s, start, timeout_ms))
+        if (connect(s, (struct sockaddr *)&name, length) == 0 && is_own_user(s) && wait_readable(s, start, timeout_ms))
             *fd = receive_descriptor(s);
         close(s);
         if (*fd >= 0)
             return ZRO_OK;
-        if (one_pid_ns(tickets, near, rank) && zro__process_ended(first->pid))
-            return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", near);
+        if (has_ended(tickets, first->rank, rank))
+            return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone", (int)first->rank);
         if ((zro__now_ns() - start) / 1000000 >= timeout_ms)
             return zro__fail(ZRO_ERR_TIMEOUT, "group_create_tickets: rank %d did not pass its memory within %" PRIu64 " ms",
-                             near, timeout_ms);
-        poll(NULL, 0, 1);
+                             (int)first->rank, timeout_ms);
+        zro__nap();
     }
 }
 
 zro_status zro__ticket_open(const void *tickets, int rank, uint64_t timeout_ms, int *fd)
 {
-    zro__ticket first = zro__ticket_get(tickets, zro__ticket_first_near(tickets, rank));
+    zro__ticket first = zro__ticket_get(tickets, zro__ticket_first(tickets, ZRO__NEAR, rank));
     zro__ticket own = zro__ticket_get(tickets, rank);
+    struct stat s;
+    zro_status st = opens_proc(&first, &own) ? open_proc(&first, fd) : fetch(tickets, rank, &first, timeout_ms, fd);
 
-    return way_to(&first, &own) == WAY_PROC ? open_proc(&first, fd) : fetch(tickets, rank, timeout_ms, fd);
+    /* Another process may have taken its place before the opening. */
+    if (st != ZRO_OK || (fstat(*fd, &s) == 0 && is_memfd_of(&s, &first)))
+        return st;
+    close(*fd);
+    *fd = -1;
+    return zro__fail(ZRO_ERR_LOST, "group_create_tickets: rank %d is gone: what was found is not its memory", (int)first.rank);
 }

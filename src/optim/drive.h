@@ -1,4 +1,4 @@
-/* Drives a rule's loop over a run of elements of one parameter: whatever their types are, the loop sees f32 or f64.
+/* Drives a rule's loop over consecutive elements of one parameter: whatever their types are, the loop sees f32 or f64.
  *
  * Where gradient, parameter and loop have the same type and nothing is done to the gradient, the loop works on memory itself.
  * Otherwise a tile at a time is brought into the loop's type, unscaled, clipped, updated and brought back.  Compiled once per
@@ -18,33 +18,35 @@ typedef struct zro__factors {
     double value;         /* 0: nothing */
 } zro__factors;
 
-/* A run.  Addresses are those of its first element. */
+/* Consecutive elements of one parameter.  Addresses are those of the first of them. */
 typedef struct zro__drive {
     void (*loop)(const zro_rule_tile *tile);
-    size_t count, first, param; /* elements; where they begin, and in which parameter */
-    zro_dtype type;             /* of loop and slots: F32 or F64 */
+    size_t count;   /* elements */
+    size_t first;   /* index of the first of them in the parameter */
+    size_t param;   /* index of the parameter in the optimizer */
+    zro_dtype type; /* the type of the loop and the slots: F32 or F64 */
     zro_dtype data_type, grad_type;
     const void *grad;
     void *data;
-    void *master;               /* f32 beside 16-bit data, or NULL */
-    void *slots[ZRO_MAX_SLOTS]; /* NULL: none */
+    void *master;               /* f32 copy of 16-bit data, or NULL */
+    void *slots[ZRO_MAX_SLOTS]; /* NULL: the rule has no such array with these values */
     size_t n_slots;
-    uint32_t fill;        /* bits: slots that begin here */
-    uint32_t fill_master; /* the master begins here */
-    const double *begin;  /* by slot: what such a slot begins with */
+    uint32_t fill;        /* bit s: slot s gets its first values before the loop runs */
+    uint32_t fill_master; /* the master gets its first values before the loop runs */
+    const double *begin;  /* begin[s]: the first value of the elements of slot s */
     const void *scalars;  /* in the loop's type */
     void *user;
     const zro__factors *factors;
-    size_t ahead;   /* elements: how far to prefetch; 0: not at all */
-    int stochastic; /* bf16 data without master: rounded by chance */
-    uint64_t key;
-    int whole;     /* the loop wants all of it at once */
-    void *scratch; /* then: room for twice as many elements in the loop's type, or NULL where memory is worked on itself */
+    size_t ahead;   /* how many elements ahead to prefetch; 0: not at all */
+    int stochastic; /* bf16 data without a master are rounded up or down by chance */
+    uint64_t key;   /* which random numbers decide that */
+    int whole;      /* the loop wants all elements in one call */
+    void *scratch;  /* if so: memory for 2 * count elements of the loop's type; NULL if the loop can work on the arrays */
 } zro__drive;
 
 typedef void (*zro__drive_fn)(const zro__drive *d);
 
-/* The driver for an instruction set.  The floating-point mode must be the default (zro__fpmode_enter). */
-zro__drive_fn zro__drive_get(zro_kernels kernels);
+/* The drivers, to be taken by ZRO__ISA_PICK.  The floating-point mode must be the default (zro__fpmode_enter). */
+ZRO__ISA_DECLARE(zro__drive_fn, zro__drive);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/status.h"
+#include "base/bounds.h"
 
 double zro__clip_factor(double max, double norm)
 {
@@ -37,35 +37,35 @@ void zro__scaler_update(zro__scaler *s, int found)
 
 zro_status zro__check_norm_type(double p)
 {
-    if (!(p > 0)) /* NaN too */
-        return zro__fail(ZRO_ERR_INVALID, "norm type %g, must be above 0 or infinite", p);
-    return ZRO_OK;
-}
+    const zro__bound bound = { "norm_type", p, 0, HUGE_VAL, ZRO_OPEN_LOW };
 
-/* NaN is never allowed. */
-static zro_status check(const char *name, double x, int allowed, const char *must)
-{
-    return allowed && !isnan(x) ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "%s = %g, must be %s", name, x, must);
+    return zro__bounds_check(NULL, &bound, 1);
 }
 
 zro_status zro__factors_check(const zro_optim_config *c)
 {
-    zro_status st = check("clip_norm", c->clip_norm, c->clip_norm >= 0, "above 0, or 0 for none");
+    const zro__bound bounds[] = {
+        { "clip_norm", c->clip_norm, 0, HUGE_VAL, 0 },
+        { "clip_norm_type", c->clip_norm != 0 ? c->clip_norm_type : 2, 0, HUGE_VAL, ZRO_OPEN_LOW },
+        { "clip_value", c->clip_value, 0, DBL_MAX, 0 },
+        /* With a loss scale only.  The scale is kept as f32: what rounds to 0 or infinity is not allowed. */
+        { "scale_init", c->scale_init, 0x1p-150, 0x1.ffffffp127, ZRO_OPEN_LOW | ZRO_OPEN_HIGH },
+        { "scale_growth", c->scale_growth, 1, DBL_MAX, ZRO_OPEN_LOW },
+        { "scale_backoff", c->scale_backoff, 0, 1, ZRO_OPEN_LOW | ZRO_OPEN_HIGH },
+        { "growth_interval", c->growth_interval, 1, HUGE_VAL, 0 },
+    };
 
-    if (st == ZRO_OK && c->clip_norm != 0)
-        st = zro__check_norm_type(c->clip_norm_type);
-    if (st == ZRO_OK)
-        st = check("clip_value", c->clip_value, c->clip_value >= 0 && isfinite(c->clip_value),
-                   "finite and above 0, or 0 for none");
-    if (st != ZRO_OK || c->loss_scale != ZRO_ON)
-        return st;
-    st = check("scale_init", c->scale_init, (float)c->scale_init > 0 && isfinite((float)c->scale_init),
-               "above 0 and finite in f32");
-    if (st == ZRO_OK)
-        st = check("scale_growth", c->scale_growth, c->scale_growth > 1 && isfinite(c->scale_growth), "above 1 and finite");
-    if (st == ZRO_OK)
-        st = check("scale_backoff", c->scale_backoff, c->scale_backoff > 0 && c->scale_backoff < 1, "in (0, 1)");
-    if (st == ZRO_OK && c->growth_interval == 0)
-        st = zro__fail(ZRO_ERR_INVALID, "growth_interval = 0, must be above 0");
-    return st;
+    return zro__bounds_check("zro_optim_config", bounds, c->loss_scale == ZRO_ON ? 7 : 3);
+}
+
+double zro__norm_of(const double *partials, size_t n, double p)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (isinf(p))
+            sum = ((partials[i] > sum) | (partials[i] != partials[i])) ? partials[i] : sum;
+        else
+            sum += partials[i];
+    return isinf(p) ? sum : p == 2 ? sqrt(sum) : p == 1 ? sum : pow(sum, 1 / p);
 }

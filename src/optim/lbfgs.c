@@ -12,13 +12,14 @@
  *
  * The library computes in its own floating-point mode, the closure in the program's: call_closure is the only way out of
  * `minimize`, and neither is inlined (base/cpu.h says why). */
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bounds.h"
 #include "base/cpu.h"
+#include "base/dtype.h"
 #include "base/isa.h"
 #include "base/kernels.h"
 #include "base/memory.h"
@@ -34,41 +35,29 @@ enum { LANES = 16 };
 /* ---- vectors ---- */
 
 typedef struct loops {
-    size_t bytes; /* of an element */
+    size_t bytes; /* size of an element */
     double (*dot)(const void *a, const void *b, size_t n);
     double (*sum_abs)(const void *a, size_t n);
     double (*max_abs)(const void *a, size_t n);
-    void (*subtract)(void *out, const void *a, const void *b, size_t n);
     void (*scale)(void *out, const void *a, double s, size_t n);
     void (*add_scaled)(void *out, const void *a, double s, const void *b, size_t n);
 } loops;
 
-#define REAL float
-#define real zro__f32
-#define NAME(x) x##_f32
-#include "optim/lbfgs_loops.h"
-#undef REAL
-#undef real
-#undef NAME
-#define REAL double
-#define real zro__f64
-#define NAME(x) x##_f64
-#include "optim/lbfgs_loops.h"
-#undef REAL
-#undef real
-#undef NAME
+#define SELF "optim/lbfgs_loops.h"
+#include "optim/loops.h"
 
 /* ---- the handle ---- */
 
-/* A parameter's part of a vector. */
-typedef struct part {
-    size_t first, count;
-    const char *name;
-} part;
+/* Where a parameter's elements stand in a vector. */
+typedef struct segment {
+    size_t first, count; /* elements */
+    const char *name;    /* a copy of the parameter's name, or NULL */
+} segment;
 
 typedef struct pair {
-    void *s, *y;
-    double rho, alpha; /* 1 / (s y); of the recursion */
+    void *s, *y;  /* vectors: the change of position and of gradient */
+    double rho;   /* 1 / (s y) */
+    double alpha; /* between the two loops of the recursion */
 } pair;
 
 struct zro_lbfgs {
@@ -77,21 +66,28 @@ struct zro_lbfgs {
     zro_dtype dtype;
     const loops *loops;
     zro_param *params;
-    part *parts;
-    size_t n, count; /* parameters; elements of a vector */
+    segment *segments; /* one for each parameter */
+    size_t n;          /* parameters */
+    size_t count;      /* elements of a vector */
     zro__arena arena;
 
     /* A ring, one longer than the history: the oldest pair stays until a new one has proved good. */
     pair *pairs;
-    size_t n_slots, n_pairs, oldest;
+    size_t n_slots; /* length of the ring */
+    size_t n_pairs; /* pairs in the history */
+    size_t oldest;  /* where in the ring the history begins */
 
-    void *grads[ZRO__WOLFE_PLACES]; /* two without line search */
-    int grad, last_grad;            /* which of them is that of the parameters as they are; of the last iteration's beginning */
+    void *grads[ZRO__WOLFE_BUFFERS]; /* gradients; two of them without line search */
+    int grad;                        /* which of grads belongs to the parameters as they are */
+    int last_grad;                   /* which of grads belongs to the beginning of the last iteration */
     void *direction;
-    void *begin, *from; /* parameters at the beginning of the step; of the line search */
-    double t, diagonal; /* the last iteration moved by t direction; scale of the first approximation */
-    int has_last, is_stepping;
-    uint64_t evaluations, iterations;
+    void *begin;     /* the parameters at the beginning of the step */
+    void *from;      /* the parameters at the beginning of the line search */
+    double t;        /* the last iteration moved the parameters by t times the direction */
+    double diagonal; /* the inverse of the second derivatives is first taken for this number times the identity */
+    int has_last;    /* direction, t and last_grad are those that led to the parameters as they are */
+    int is_stepping;
+    uint64_t evaluations, iterations; /* how many there were in all steps together */
 };
 
 /* One call of step. */
@@ -103,8 +99,6 @@ typedef struct job {
     double loss;
     uint64_t evaluations;
 } job;
-
-static const zro_lbfgs_config defaults = ZRO_LBFGS_CONFIG_INIT;
 
 static double rounded(const zro_lbfgs *l, double x)
 {
@@ -120,35 +114,45 @@ static double dot(const zro_lbfgs *l, const void *a, const void *b)
 
 static char *at(const zro_lbfgs *l, const void *vector, size_t i)
 {
-    return (char *)vector + l->parts[i].first * l->loops->bytes;
+    return (char *)vector + l->segments[i].first * l->loops->bytes;
 }
 
 static size_t bytes_of(const zro_lbfgs *l, size_t i)
 {
-    return l->parts[i].count * l->loops->bytes;
+    return l->segments[i].count * l->loops->bytes;
+}
+
+/* The program may move the data of a parameter, before a step and in the closure, but there must be some. */
+static zro_status check_data(const zro_lbfgs *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->segments[i].count > 0 && l->params[i].data == NULL)
+            return zro__param_fail(ZRO_ERR_INVALID, l->segments[i].name, i, "data is NULL");
+    return ZRO_OK;
 }
 
 static void save_params(const zro_lbfgs *l, void *vector)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (l->parts[i].count > 0)
+        if (l->segments[i].count > 0)
             memcpy(at(l, vector, i), l->params[i].data, bytes_of(l, i));
 }
 
+/* After a failure, which may be that data are NULL. */
 static void restore_params(const zro_lbfgs *l, const void *vector)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (l->parts[i].count > 0)
+        if (l->segments[i].count > 0 && l->params[i].data != NULL)
             memcpy(l->params[i].data, at(l, vector, i), bytes_of(l, i));
 }
 
-/* To t times the direction from `from`; NULL: from where they are. */
+/* Moves the parameters to `from` plus t times the direction; NULL: from where they are. */
 static void move_params(const zro_lbfgs *l, const void *from, double t)
 {
     for (size_t i = 0; i < l->n; i++) {
         void *data = l->params[i].data;
 
-        l->loops->add_scaled(data, from == NULL ? data : at(l, from, i), t, at(l, l->direction, i), l->parts[i].count);
+        l->loops->add_scaled(data, from == NULL ? data : at(l, from, i), t, at(l, l->direction, i), l->segments[i].count);
     }
 }
 
@@ -157,12 +161,12 @@ static zro_status gather_grads(const zro_lbfgs *l, void *vector)
     for (size_t i = 0; i < l->n; i++) {
         const zro_param *p = &l->params[i];
 
-        if (l->parts[i].count == 0)
+        if (l->segments[i].count == 0)
             continue;
         if (p->requires_grad == 0 || __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) == 0)
             memset(at(l, vector, i), 0, bytes_of(l, i));
         else if (p->grad == NULL)
-            return zro__fail(ZRO_ERR_INVALID, "lbfgs: parameter %s: grad_present is set, but grad is NULL", l->parts[i].name);
+            return zro__param_fail(ZRO_ERR_INVALID, l->segments[i].name, i, "grad_present is set, but grad is NULL");
         else
             memcpy(at(l, vector, i), p->grad, bytes_of(l, i));
     }
@@ -184,11 +188,12 @@ static zro_status evaluate(job *j, void *grad, double *loss)
 {
     zro_status st;
 
-    *loss = NAN; /* what a closure that does not say gets */
+    *loss = NAN; /* for closures that do not set it */
     st = call_closure(j, loss);
-    if (st != ZRO_OK)
-        return st;
-    st = gather_grads(j->l, grad);
+    if (st == ZRO_OK)
+        st = check_data(j->l);
+    if (st == ZRO_OK)
+        st = gather_grads(j->l, grad);
     if (st != ZRO_OK)
         return st;
     j->evaluations++;
@@ -209,7 +214,7 @@ static void add_pair(zro_lbfgs *l)
     pair *p = pair_at(l, l->n_pairs);
     double product;
 
-    l->loops->subtract(p->y, l->grads[l->grad], l->grads[l->last_grad], l->count);
+    l->loops->add_scaled(p->y, l->grads[l->grad], -1, l->grads[l->last_grad], l->count);
     l->loops->scale(p->s, l->direction, l->t, l->count);
     product = dot(l, p->y, p->s);
     if (!(product > rounded(l, 1e-10)))
@@ -278,9 +283,9 @@ static zro_status evaluate_point(void *user, zro__wolfe_point *point)
     zro_status st;
 
     move_params(l, l->from, point->t);
-    st = evaluate(j, l->grads[point->place], &point->f);
+    st = evaluate(j, l->grads[point->buffer], &point->f);
     if (st == ZRO_OK)
-        point->slope = dot(l, l->grads[point->place], l->direction);
+        point->slope = dot(l, l->grads[point->buffer], l->direction);
     return st;
 }
 
@@ -297,7 +302,7 @@ static zro_status move_by_search(job *j, double slope, double longest)
         return st;
     move_params(l, l->from, found.t);
     l->t = found.t;
-    l->grad = found.place;
+    l->grad = found.buffer;
     j->loss = found.f;
     return ZRO_OK;
 }
@@ -349,23 +354,6 @@ static NOINLINE zro_status minimize(job *j, double *loss)
     }
 }
 
-/* The parameters go back.  If already the first evaluation failed, the state is what it was; otherwise the last iteration is
- * one that the parameters do not come from any more. */
-static void undo(const job *j)
-{
-    restore_params(j->l, j->l->begin);
-    if (j->evaluations > 0)
-        j->l->has_last = 0;
-}
-
-static zro_status check_data(const zro_lbfgs *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (l->parts[i].count > 0 && l->params[i].data == NULL)
-            return zro__fail(ZRO_ERR_INVALID, "lbfgs: parameter %s: data is NULL", l->parts[i].name);
-    return ZRO_OK;
-}
-
 zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, double *loss)
 {
     zro__fpmode mode;
@@ -376,7 +364,7 @@ zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, doubl
     if (lbfgs == NULL || fn == NULL)
         return zro__fail(ZRO_ERR_INVALID, "lbfgs: %s is NULL", lbfgs == NULL ? "the handle" : "the function");
     if (lbfgs->is_stepping)
-        return zro__fail(ZRO_ERR_STATE, "lbfgs: a step inside a step");
+        return zro__fail(ZRO_ERR_STATE, "lbfgs: the closure of a step has called step for the same handle");
     st = check_data(lbfgs);
     if (st != ZRO_OK)
         return st;
@@ -385,10 +373,13 @@ zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *user, doubl
     zro__fpmode_enter(&mode);
     st = minimize(&j, &first);
     zro__fpmode_leave(&mode);
-    if (st != ZRO_OK)
-        undo(&j);
-    else if (loss != NULL)
+    if (st != ZRO_OK) {
+        restore_params(lbfgs, lbfgs->begin);
+        if (j.evaluations > 0) /* else nothing but the parameters has changed */
+            lbfgs->has_last = 0;
+    } else if (loss != NULL) {
         *loss = first;
+    }
     lbfgs->is_stepping = 0;
     return st;
 }
@@ -405,53 +396,37 @@ uint64_t zro_lbfgs_iterations(const zro_lbfgs *lbfgs)
 
 /* ---- creation ---- */
 
-void zro_lbfgs_config_init(zro_lbfgs_config *config)
-{
-    if (config != NULL)
-        *config = defaults;
-}
+ZRO__DEFINE_INIT(zro_lbfgs_config, ZRO_LBFGS_CONFIG_INIT)
 
-static zro_status read_config(const zro_lbfgs_config *config, zro_lbfgs_config *out)
+static zro_status check_config(const zro_lbfgs_config *c)
 {
-    zro_status st;
+    const zro__bound bounds[] = {
+        { "lr", c->lr, 0, DBL_MAX, ZRO_OPEN_LOW },
+        { "max_iter", c->max_iter, 1, HUGE_VAL, 0 },
+        { "tolerance_grad", c->tolerance_grad, 0, HUGE_VAL, 0 },
+        { "tolerance_change", c->tolerance_change, 0, HUGE_VAL, 0 },
+        { "history_size", c->history_size, 1, HUGE_VAL, 0 },
+        { "strong_wolfe", c->strong_wolfe, 0, 1, ZRO__SWITCH },
+    };
+    zro_status st = zro__bounds_check("zro_lbfgs_config", bounds, sizeof bounds / sizeof *bounds);
 
-    *out = defaults;
-    st = zro__config_take("zro_lbfgs_config", config, offsetof(zro_lbfgs_config, settings) + sizeof(zro_settings), out,
-                          sizeof *out);
-    if (st != ZRO_OK)
-        return st;
-    if (!(out->lr > 0 && out->lr <= DBL_MAX))
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: lr = %g, must be positive and finite", out->lr);
-    if (out->max_iter == 0)
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: max_iter = 0, must be positive");
-    if (!(out->tolerance_grad >= 0))
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: tolerance_grad = %g, must not be negative", out->tolerance_grad);
-    if (!(out->tolerance_change >= 0))
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: tolerance_change = %g, must not be negative",
-                         out->tolerance_change);
-    if (out->history_size == 0)
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: history_size = 0, must be positive");
-    if (out->strong_wolfe != ZRO_ON && out->strong_wolfe != ZRO_OFF)
-        return zro__fail(ZRO_ERR_INVALID, "zro_lbfgs_config: strong_wolfe = %d, must be on or off", (int)out->strong_wolfe);
-    return zro__settings_check(&out->settings);
+    return st == ZRO_OK ? zro__settings_check(&c->settings) : st;
 }
 
 static zro_status check_param(const zro_param *p, size_t index, zro_dtype dtype)
 {
-    char buffer[ZRO__NAME_BYTES];
-    const char *name = zro__param_name(p->name, index, buffer);
+    const char *type = zro__dtype_text(p->dtype), *grad_type = zro__dtype_text(zro__param_grad_type(p));
     zro_status st = zro__param_check(p, index);
 
     if (st != ZRO_OK)
         return st;
     if (p->dtype != ZRO_F32 && p->dtype != ZRO_F64)
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "lbfgs: parameter %s: dtype = %d, must be f32 or f64", name, (int)p->dtype);
+        return zro__param_fail(ZRO_ERR_UNSUPPORTED, p->name, index, "it is %s, must be f32 or f64", type);
     if (p->dtype != dtype)
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "lbfgs: parameter %s is %s, but the first one is %s", name,
-                         zro_dtype_name(p->dtype), zro_dtype_name(dtype));
-    if (p->grad_dtype != ZRO_SAME && p->grad_dtype != dtype)
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "lbfgs: parameter %s: grad_dtype = %d, must be that of the parameter", name,
-                         (int)p->grad_dtype);
+        return zro__param_fail(ZRO_ERR_UNSUPPORTED, p->name, index, "it is %s, but the first one is %s", type,
+                               zro__dtype_text(dtype));
+    if (zro__param_grad_type(p) != dtype)
+        return zro__param_fail(ZRO_ERR_UNSUPPORTED, p->name, index, "it is %s, but its gradient is %s", type, grad_type);
     return ZRO_OK;
 }
 
@@ -477,86 +452,85 @@ static zro_status check_params(const zro_param *params, size_t n)
     return st;
 }
 
-/* Elements in all, and the bytes of all names. */
-static void measure(zro_lbfgs *l, size_t *names)
+static size_t name_bytes(const zro_param *p)
 {
-    char buffer[ZRO__NAME_BYTES];
-
-    *names = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        l->arena.overflow |= !zro__size_add(l->count, zro_param_count(&l->params[i]), &l->count);
-        *names += strlen(zro__param_name(l->params[i].name, i, buffer)) + 1;
-    }
+    return p->name != NULL ? strlen(p->name) + 1 : 0;
 }
 
-static void set_parts(zro_lbfgs *l, char *names)
+/* Where each parameter stands in the vectors, and its name, which is copied. */
+static void set_segments(zro_lbfgs *l, char *names)
 {
-    char buffer[ZRO__NAME_BYTES];
     size_t first = 0;
 
     for (size_t i = 0; i < l->n; i++) {
-        l->parts[i] = (part){ first, zro_param_count(&l->params[i]), names };
-        first += l->parts[i].count;
-        strcpy(names, zro__param_name(l->params[i].name, i, buffer));
-        names += strlen(names) + 1;
+        const char *name = l->params[i].name;
+
+        l->segments[i] = (segment){ first, zro_param_count(&l->params[i]), name != NULL ? strcpy(names, name) : NULL };
+        first += l->segments[i].count;
+        names += name_bytes(&l->params[i]);
     }
 }
 
-static void plan_memory(zro_lbfgs *l, size_t n_grads, size_t names, size_t *vector)
+/* Counts the elements of a vector; returns the bytes of one, and in *names those of all names. */
+static size_t measure(zro_lbfgs *l, size_t *names)
 {
-    zro__arena *arena = &l->arena;
+    size_t bytes = 0;
 
-    arena->overflow |= !zro__size_add(l->config.history_size, 1, &l->n_slots);
-    arena->overflow |= !zro__size_mul(l->count, l->loops->bytes, vector) || !zro__size_round(*vector, 64, vector);
-    zro__arena_plan(arena, l->n, sizeof *l->parts);
-    zro__arena_plan(arena, names, 1);
-    zro__arena_plan(arena, l->n_slots, sizeof *l->pairs);
-    zro__arena_plan(arena, n_grads + 3, *vector); /* gradients; direction, begin, from */
-    zro__arena_plan(arena, l->n_slots, *vector);
-    zro__arena_plan(arena, l->n_slots, *vector);
+    for (size_t i = 0; i < l->n; i++) {
+        l->arena.overflow |= !zro__size_add(l->count, zro_param_count(&l->params[i]), &l->count);
+        *names += name_bytes(&l->params[i]);
+    }
+    l->arena.overflow |= !zro__size_mul(l->count, l->loops->bytes, &bytes) || !zro__size_round(bytes, 64, &bytes);
+    return bytes;
 }
 
 static zro_status take_memory(zro_lbfgs *l)
 {
-    zro__arena *arena = &l->arena;
-    size_t names, vector = 0, n_grads = l->config.strong_wolfe ? ZRO__WOLFE_PLACES : 2;
-    char what[96];
+    size_t all_names = 0;
+    const size_t bytes = measure(l, &all_names), more = l->config.strong_wolfe; /* gradients, for the line search */
+    char *names, *vectors, what[96];
+    const zro__array arrays[] = {
+        { &l->segments, l->n, sizeof *l->segments },
+        { &l->pairs, l->n_slots, sizeof *l->pairs },
+        { &names, all_names, 1 },
+        { &vectors, 2 * l->n_slots, bytes },
+        { &l->direction, 1, bytes },
+        { &l->begin, 1, bytes },
+        { &l->from, 1, bytes },
+        { &l->grads[0], 1, bytes },
+        { &l->grads[1], 1, bytes },
+        { &l->grads[2], more, bytes },
+        { &l->grads[3], more, bytes },
+    };
     zro_status st;
 
-    measure(l, &names);
-    plan_memory(l, n_grads, names, &vector);
     snprintf(what, sizeof what, "lbfgs with history_size = %u and %zu elements", (unsigned)l->config.history_size, l->count);
-    st = zro__arena_init(arena, NULL, what);
+    st = zro__arena_arrays(&l->arena, NULL, what, arrays, sizeof arrays / sizeof *arrays);
     if (st != ZRO_OK)
         return st;
-    l->parts = zro__arena_take(arena, l->n, sizeof *l->parts);
-    set_parts(l, zro__arena_take(arena, names, 1));
-    l->pairs = zro__arena_take(arena, l->n_slots, sizeof *l->pairs);
-    for (size_t i = 0; i < n_grads; i++)
-        l->grads[i] = zro__arena_take(arena, vector, 1);
-    l->direction = zro__arena_take(arena, vector, 1);
-    l->begin = zro__arena_take(arena, vector, 1);
-    l->from = zro__arena_take(arena, vector, 1);
+    set_segments(l, names);
     for (size_t i = 0; i < l->n_slots; i++) {
-        l->pairs[i].s = zro__arena_take(arena, vector, 1);
-        l->pairs[i].y = zro__arena_take(arena, vector, 1);
+        l->pairs[i].s = vectors + 2 * i * bytes;
+        l->pairs[i].y = vectors + (2 * i + 1) * bytes;
     }
     return ZRO_OK;
 }
 
 zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config *config, zro_lbfgs **out)
 {
-    zro_lbfgs_config c;
+    zro_lbfgs_config c = ZRO_LBFGS_CONFIG_INIT;
     zro_lbfgs *l;
     zro_status st;
 
     if (out == NULL)
         return zro__fail(ZRO_ERR_INVALID, "lbfgs: out is NULL");
     *out = NULL;
-    st = read_config(config, &c);
-    if (st != ZRO_OK)
-        return st;
-    st = check_params(params, n);
+    st =
+        zro__config_take("zro_lbfgs_config", config, offsetof(zro_lbfgs_config, settings) + sizeof(zro_settings), &c, sizeof c);
+    if (st == ZRO_OK)
+        st = check_config(&c);
+    if (st == ZRO_OK)
+        st = check_params(params, n);
     if (st != ZRO_OK)
         return st;
     l = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *l);
@@ -568,6 +542,7 @@ zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config 
     l->loops = l->dtype == ZRO_F32 ? &loops_f32 : &loops_f64;
     l->params = params;
     l->n = n;
+    l->n_slots = (size_t)c.history_size + 1;
     st = take_memory(l);
     if (st != ZRO_OK) {
         zro_lbfgs_destroy(l);

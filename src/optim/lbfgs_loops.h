@@ -1,10 +1,9 @@
-/* The loops over vectors, as a template: lbfgs.c includes this file once for f32 and once for f64, having defined
- *
- *   NAME(x)  the functions' names    REAL  the type in registers    real  the same in memory, at any address
+/* The loops over vectors, as a template: lbfgs.c includes this file for f32 and for f64 by optim/loops.h, which defines NAME,
+ * REAL and real.
  *
  * Sums are added in f64 in an order that the number of elements alone decides; products of two f32 are exact in it. */
 
-/* Of at most a block: lane l adds elements l, l + LANES, ... */
+/* The product of at most a block: lane l adds elements l, l + LANES, ... */
 static double NAME(block_dot)(const real *a, const real *b, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -47,21 +46,11 @@ static double NAME(max_abs)(const void *a, size_t n)
     REAL max = 0;
 
     for (size_t i = 0; i < n; i++) {
-        REAL v = x[i] < 0 ? -x[i] : x[i];
+        REAL v = fabs((REAL)x[i]);
 
         max = ((v > max) | (v != v)) ? v : max;
     }
     return (double)max;
-}
-
-/* out = a - b */
-static void NAME(subtract)(void *out, const void *a, const void *b, size_t n)
-{
-    const real *x = a, *y = b;
-    real *o = out;
-
-    for (size_t i = 0; i < n; i++)
-        o[i] = x[i] - y[i];
 }
 
 /* out = s a; out may be a. */
@@ -87,5 +76,5 @@ static void NAME(add_scaled)(void *out, const void *a, double s, const void *b, 
 }
 
 static const loops NAME(loops) = {
-    sizeof(REAL), NAME(dot), NAME(sum_abs), NAME(max_abs), NAME(subtract), NAME(scale), NAME(add_scaled),
+    sizeof(REAL), NAME(dot), NAME(sum_abs), NAME(max_abs), NAME(scale), NAME(add_scaled),
 };

@@ -20,35 +20,32 @@
 
 #define ZRO__RULE(name) ZRO__OF_ISA(zro__rule_##name##_)
 
-/* Rows of a rule's list of values: in [low, high], ( ) where a bound itself is not allowed; all values are finite. */
-#define ZRO__FIELD(config, field) offsetof(zro_##config##_config, field)
-#define ZRO__ANY(config, field, init)                                                                                          \
+/* Rows of a rule's list of values.  A value lies in [low, high]; `open` says which of the two bounds are not allowed themselves.
+ * All values are finite. */
+#define ZRO__VALUE(config, field, kind, open, init, low, high, torch)                                                          \
     {                                                                                                                          \
-#field, ZRO_REAL, 0, init, -DBL_MAX, DBL_MAX, ZRO__FIELD(config, field), NULL                                          \
-    }
-#define ZRO__AT_LEAST_0(config, field, init)                                                                                   \
-    {                                                                                                                          \
-#field, ZRO_REAL, 0, init, 0, DBL_MAX, ZRO__FIELD(config, field), NULL                                                 \
+#field, kind, open, init, low, high, offsetof(zro_##config##_config, field), torch                                     \
     }
 #define ZRO__BOUNDED(config, field, init, low, high, open, torch)                                                              \
-    {                                                                                                                          \
-#field, ZRO_REAL, open, init, low, high, ZRO__FIELD(config, field), torch                                              \
-    }
+    ZRO__VALUE(config, field, ZRO_REAL, open, init, low, high, torch)
+#define ZRO__ANY(config, field, init) ZRO__BOUNDED(config, field, init, -DBL_MAX, DBL_MAX, 0, NULL)
+#define ZRO__AT_LEAST_0(config, field, init) ZRO__BOUNDED(config, field, init, 0, DBL_MAX, 0, NULL)
 #define ZRO__BETA(config, field, init, torch) ZRO__BOUNDED(config, field, init, 0, 1, ZRO_OPEN_HIGH, torch)
-#define ZRO__FLAG(config, field)                                                                                               \
-    {                                                                                                                          \
-#field, ZRO_FLAG, 0, 0, 0, 1, ZRO__FIELD(config, field), NULL                                                          \
-    }
+#define ZRO__FLAG(config, field) ZRO__VALUE(config, field, ZRO_FLAG, 0, 0, 0, 1, NULL)
+
+/* The five values that Adam and all that came after it begin with. */
+#define ZRO__ADAM_VALUES(config, rate, decay)                                                                                  \
+    [LR] = ZRO__AT_LEAST_0(config, lr, rate), [BETA1] = ZRO__BETA(config, beta1, 0.9, "betas:0"),                              \
+    [BETA2] = ZRO__BETA(config, beta2, 0.999, "betas:1"), [EPS] = ZRO__AT_LEAST_0(config, eps, 1e-8),                          \
+    [WEIGHT_DECAY] = ZRO__AT_LEAST_0(config, weight_decay, decay)
 
 /* Rows of its list of slots. */
-#define ZRO__COUNT(name)                                                                                                       \
+#define ZRO__SLOT(name, kind, only_with)                                                                                       \
     {                                                                                                                          \
-        name, ZRO_SLOT_COUNT, ZRO_OFF, 0, NULL, NULL                                                                           \
+        name, kind, ZRO_OFF, 0, NULL, only_with                                                                                \
     }
-#define ZRO__ARRAY(name, only_with)                                                                                            \
-    {                                                                                                                          \
-        name, ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, only_with                                                                      \
-    }
+#define ZRO__COUNT(name) ZRO__SLOT(name, ZRO_SLOT_COUNT, NULL)
+#define ZRO__ARRAY(name, only_with) ZRO__SLOT(name, ZRO_SLOT_ARRAY, only_with)
 
 #define ZRO__LENGTH(array) (sizeof(array) / sizeof *(array))
 
@@ -65,6 +62,15 @@ static inline void zro__lerp(double weight, double *late, double *by)
 {
     *late = weight >= 0.5;
     *by = weight < 0.5 ? weight : -(1 - weight);
+}
+
+/* A rule's scalars begin with its values, in their order; but where `maximize` stands, which is the last of them, the loop
+ * finds the sign that gradients are multiplied by. */
+static inline void zro__take_values(const zro_rule_step *s, size_t maximize)
+{
+    for (size_t i = 0; i < maximize; i++)
+        s->scalars[i] = s->values[i];
+    s->scalars[maximize] = s->values[maximize] != 0 ? -1 : 1;
 }
 
 /* The loops of a rule for an instruction set: those of the rule's own table unless they are the library's. */

@@ -4,7 +4,7 @@
 
 enum { LR, RHO, EPS, WEIGHT_DECAY, MAXIMIZE };
 enum { STEP, SQ, DELTA };
-enum { C_SIGN, C_DECAY, C_LR, C_RHO, C_REST, C_EPS };
+enum { C_REST = MAXIMIZE + 1 };
 
 #define SELF "optim/rule_adadelta.c"
 #include "optim/loops.h"
@@ -23,16 +23,9 @@ static const zro_slot_spec slots[] = {
 
 static void prepare(zro_rule_step *s)
 {
-    const double *v = s->values;
-    double *c = s->scalars;
-
     ++s->numbers[STEP];
-    c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
-    c[C_DECAY] = v[WEIGHT_DECAY];
-    c[C_LR] = v[LR];
-    c[C_RHO] = v[RHO];
-    c[C_REST] = 1 - v[RHO];
-    c[C_EPS] = v[EPS];
+    zro__take_values(s, MAXIMIZE);
+    s->scalars[C_REST] = 1 - s->values[RHO];
 }
 
 const zro_rule ZRO__RULE(adadelta) = ZRO__RULE_TABLE(adadelta, "Adadelta", NULL, prepare);
@@ -42,7 +35,7 @@ const zro_rule ZRO__RULE(adadelta) = ZRO__RULE_TABLE(adadelta, "Adadelta", NULL,
 static INLINE void NAME(adadelta)(const zro_rule_tile *t, int decays)
 {
     const REAL *c = t->scalars;
-    const REAL sign = c[C_SIGN], decay = c[C_DECAY], lr = c[C_LR], rho = c[C_RHO], rest = c[C_REST], eps = c[C_EPS];
+    const REAL sign = c[MAXIMIZE], decay = c[WEIGHT_DECAY], lr = c[LR], rho = c[RHO], rest = c[C_REST], eps = c[EPS];
     const size_t n = t->count;
     const real *restrict grad = t->grad;
     real *restrict p = t->data, *restrict sq = t->slots[SQ], *restrict acc = t->slots[DELTA];
@@ -53,16 +46,13 @@ static INLINE void NAME(adadelta)(const zro_rule_tile *t, int decays)
         if (decays)
             g = g + decay * x;
         v = rho * sq[i] + rest * g * g;
-        d = SQRT(acc[i] + eps) / SQRT(v + eps) * g;
+        d = sqrt(acc[i] + eps) / sqrt(v + eps) * g;
         sq[i] = v;
         acc[i] = rho * acc[i] + rest * d * d;
         p[i] = x - lr * d;
     }
 }
 
-static void NAME(loop)(const zro_rule_tile *t)
-{
-    ((const REAL *)t->scalars)[C_DECAY] != 0 ? NAME(adadelta)(t, 1) : NAME(adadelta)(t, 0);
-}
+LOOP(CASES1(NAME(adadelta), c[WEIGHT_DECAY], t))
 
 #endif

@@ -4,7 +4,6 @@
 
 enum { LR, LR_DECAY, WEIGHT_DECAY, INITIAL, EPS, MAXIMIZE };
 enum { STEP, SUM };
-enum { C_SIGN, C_DECAY, C_LR, C_EPS };
 
 #define SELF "optim/rule_adagrad.c"
 #include "optim/loops.h"
@@ -25,13 +24,10 @@ static const zro_slot_spec slots[] = {
 
 static void prepare(zro_rule_step *s)
 {
-    const double *v = s->values;
-    double step = ++s->numbers[STEP], *c = s->scalars;
+    double step = ++s->numbers[STEP];
 
-    c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
-    c[C_DECAY] = v[WEIGHT_DECAY];
-    c[C_LR] = v[LR] / (1 + (step - 1) * v[LR_DECAY]);
-    c[C_EPS] = v[EPS];
+    zro__take_values(s, MAXIMIZE);
+    s->scalars[LR] = s->values[LR] / (1 + (step - 1) * s->values[LR_DECAY]);
 }
 
 const zro_rule ZRO__RULE(adagrad) = ZRO__RULE_TABLE(adagrad, "Adagrad", NULL, prepare);
@@ -41,7 +37,7 @@ const zro_rule ZRO__RULE(adagrad) = ZRO__RULE_TABLE(adagrad, "Adagrad", NULL, pr
 static INLINE void NAME(adagrad)(const zro_rule_tile *t, int decays)
 {
     const REAL *c = t->scalars;
-    const REAL sign = c[C_SIGN], decay = c[C_DECAY], lr = c[C_LR], eps = c[C_EPS];
+    const REAL sign = c[MAXIMIZE], decay = c[WEIGHT_DECAY], lr = c[LR], eps = c[EPS];
     const size_t n = t->count;
     const real *restrict grad = t->grad;
     real *restrict p = t->data, *restrict sum = t->slots[SUM];
@@ -53,13 +49,10 @@ static INLINE void NAME(adagrad)(const zro_rule_tile *t, int decays)
             g = g + decay * x;
         total = sum[i] + g * g;
         sum[i] = total;
-        p[i] = x - lr * g / (SQRT(total) + eps);
+        p[i] = x - lr * g / (sqrt(total) + eps);
     }
 }
 
-static void NAME(loop)(const zro_rule_tile *t)
-{
-    ((const REAL *)t->scalars)[C_DECAY] != 0 ? NAME(adagrad)(t, 1) : NAME(adagrad)(t, 0);
-}
+LOOP(CASES1(NAME(adagrad), c[WEIGHT_DECAY], t))
 
 #endif

@@ -5,7 +5,7 @@
 
 enum { LR, LAMBD, ALPHA, T0, WEIGHT_DECAY, MAXIMIZE };
 enum { STEP, ETA, MU, AX };
-enum { C_SIGN, C_DECAY, C_KEEP, C_ETA, C_MU };
+enum { C_KEEP = MAXIMIZE + 1, C_ETA, C_MU };
 
 #define SELF "optim/rule_asgd.c"
 #include "optim/loops.h"
@@ -31,8 +31,7 @@ static void prepare(zro_rule_step *s)
     const double *v = s->values;
     double step = ++s->numbers[STEP], *c = s->scalars;
 
-    c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
-    c[C_DECAY] = v[WEIGHT_DECAY];
+    zro__take_values(s, MAXIMIZE);
     c[C_KEEP] = 1 - v[LAMBD] * s->numbers[ETA];
     c[C_ETA] = s->numbers[ETA];
     c[C_MU] = s->numbers[MU];
@@ -47,7 +46,7 @@ const zro_rule ZRO__RULE(asgd) = ZRO__RULE_TABLE(asgd, "ASGD", NULL, prepare);
 static INLINE void NAME(asgd)(const zro_rule_tile *t, int decays, int averages)
 {
     const REAL *c = t->scalars;
-    const REAL sign = c[C_SIGN], decay = c[C_DECAY], keep = c[C_KEEP], eta = c[C_ETA], mu = c[C_MU];
+    const REAL sign = c[MAXIMIZE], decay = c[WEIGHT_DECAY], keep = c[C_KEEP], eta = c[C_ETA], mu = c[C_MU];
     const size_t n = t->count;
     const real *restrict grad = t->grad;
     real *restrict p = t->data, *restrict ax = t->slots[AX];
@@ -63,14 +62,6 @@ static INLINE void NAME(asgd)(const zro_rule_tile *t, int decays, int averages)
     }
 }
 
-static void NAME(loop)(const zro_rule_tile *t)
-{
-    const REAL *c = t->scalars;
-
-    if (c[C_MU] != 1)
-        c[C_DECAY] != 0 ? NAME(asgd)(t, 1, 1) : NAME(asgd)(t, 0, 1);
-    else
-        c[C_DECAY] != 0 ? NAME(asgd)(t, 1, 0) : NAME(asgd)(t, 0, 0);
-}
+LOOP(CASES2(NAME(asgd), c[WEIGHT_DECAY], c[C_MU] != 1, t))
 
 #endif

@@ -5,7 +5,7 @@
 
 enum { LR, ALPHA, EPS, WEIGHT_DECAY, MOMENTUM, CENTERED, MAXIMIZE };
 enum { STEP, SQ, BUFFER, AVG };
-enum { C_SIGN, C_DECAY, C_LR, C_ALPHA, C_REST, C_LATE, C_BY, C_EPS, C_MOMENTUM, C_CENTERED };
+enum { C_REST = MAXIMIZE + 1, C_LATE, C_BY };
 
 #define SELF "optim/rule_rmsprop.c"
 #include "optim/loops.h"
@@ -26,19 +26,10 @@ static const zro_slot_spec slots[] = {
 
 static void prepare(zro_rule_step *s)
 {
-    const double *v = s->values;
-    double *c = s->scalars;
-
     ++s->numbers[STEP];
-    c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
-    c[C_DECAY] = v[WEIGHT_DECAY];
-    c[C_LR] = v[LR];
-    c[C_ALPHA] = v[ALPHA];
-    c[C_REST] = 1 - v[ALPHA];
-    zro__lerp(1 - v[ALPHA], &c[C_LATE], &c[C_BY]);
-    c[C_EPS] = v[EPS];
-    c[C_MOMENTUM] = v[MOMENTUM];
-    c[C_CENTERED] = v[CENTERED];
+    zro__take_values(s, MAXIMIZE);
+    s->scalars[C_REST] = 1 - s->values[ALPHA];
+    zro__lerp(1 - s->values[ALPHA], &s->scalars[C_LATE], &s->scalars[C_BY]);
 }
 
 const zro_rule ZRO__RULE(rmsprop) = ZRO__RULE_TABLE(rmsprop, "RMSprop", NULL, prepare);
@@ -48,8 +39,8 @@ const zro_rule ZRO__RULE(rmsprop) = ZRO__RULE_TABLE(rmsprop, "RMSprop", NULL, pr
 static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buffer, int centered)
 {
     const REAL *c = t->scalars;
-    const REAL sign = c[C_SIGN], decay = c[C_DECAY], lr = c[C_LR], alpha = c[C_ALPHA], rest = c[C_REST], by = c[C_BY];
-    const REAL eps = c[C_EPS], momentum = c[C_MOMENTUM];
+    const REAL sign = c[MAXIMIZE], decay = c[WEIGHT_DECAY], lr = c[LR], alpha = c[ALPHA], rest = c[C_REST], by = c[C_BY];
+    const REAL eps = c[EPS], momentum = c[MOMENTUM];
     const int late = c[C_LATE] != 0;
     const size_t n = t->count;
     const real *restrict grad = t->grad;
@@ -69,7 +60,7 @@ static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buf
             avg[i] = m;
             v = v - m * m;
         }
-        root = SQRT(v) + eps;
+        root = sqrt(v) + eps;
         if (has_buffer) {
             b = momentum * buffer[i] + g / root;
             buffer[i] = b;
@@ -80,19 +71,6 @@ static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buf
     }
 }
 
-static void NAME(loop)(const zro_rule_tile *t)
-{
-    const REAL *c = t->scalars;
-    int decays = c[C_DECAY] != 0, centered = c[C_CENTERED] != 0;
-
-    if (c[C_MOMENTUM] != 0 && centered)
-        decays ? NAME(rmsprop)(t, 1, 1, 1) : NAME(rmsprop)(t, 0, 1, 1);
-    else if (c[C_MOMENTUM] != 0)
-        decays ? NAME(rmsprop)(t, 1, 1, 0) : NAME(rmsprop)(t, 0, 1, 0);
-    else if (centered)
-        decays ? NAME(rmsprop)(t, 1, 0, 1) : NAME(rmsprop)(t, 0, 0, 1);
-    else
-        decays ? NAME(rmsprop)(t, 1, 0, 0) : NAME(rmsprop)(t, 0, 0, 0);
-}
+LOOP(CASES3(NAME(rmsprop), c[WEIGHT_DECAY], c[MOMENTUM], c[CENTERED], t))
 
 #endif

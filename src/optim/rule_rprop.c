@@ -1,12 +1,11 @@
 /* Rprop: every element has a step of its own, which grows while the sign of the gradient stays and shrinks when it turns.  The
- * learning rate is the first step and is not looked at again. */
+ * learning rate is the first step and is not read again. */
 #ifndef REAL
 #include "base/status.h"
 #include "optim/rule.h"
 
 enum { LR, ETA_MINUS, ETA_PLUS, STEP_MIN, STEP_MAX, MAXIMIZE };
 enum { STEP, PREV, SIZE };
-enum { C_SIGN, C_MINUS, C_PLUS, C_MIN, C_MAX };
 
 #define SELF "optim/rule_rprop.c"
 #include "optim/loops.h"
@@ -36,15 +35,8 @@ static zro_status check(const double *values)
 
 static void prepare(zro_rule_step *s)
 {
-    const double *v = s->values;
-    double *c = s->scalars;
-
     ++s->numbers[STEP];
-    c[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
-    c[C_MINUS] = v[ETA_MINUS];
-    c[C_PLUS] = v[ETA_PLUS];
-    c[C_MIN] = v[STEP_MIN];
-    c[C_MAX] = v[STEP_MAX];
+    zro__take_values(s, MAXIMIZE);
 }
 
 const zro_rule ZRO__RULE(rprop) = ZRO__RULE_TABLE(rprop, "Rprop", check, prepare);
@@ -55,7 +47,7 @@ const zro_rule ZRO__RULE(rprop) = ZRO__RULE_TABLE(rprop, "Rprop", check, prepare
 static void NAME(loop)(const zro_rule_tile *t)
 {
     const REAL *c = t->scalars;
-    const REAL sign = c[C_SIGN], minus = c[C_MINUS], plus = c[C_PLUS], min = c[C_MIN], max = c[C_MAX];
+    const REAL sign = c[MAXIMIZE], minus = c[ETA_MINUS], plus = c[ETA_PLUS], min = c[STEP_MIN], max = c[STEP_MAX];
     const size_t n = t->count;
     const real *restrict grad = t->grad;
     real *restrict p = t->data, *restrict prev = t->slots[PREV], *restrict size = t->slots[SIZE];

@@ -6,7 +6,7 @@
 
 enum { LR, MOMENTUM, DAMPENING, WEIGHT_DECAY, NESTEROV, MAXIMIZE };
 enum { BUFFER };
-enum { C_LR, C_SIGN, C_DECAY, C_MOMENTUM, C_GRAD, C_FIRST, C_NESTEROV };
+enum { C_GRAD = MAXIMIZE + 1, C_FIRST };
 
 #define SELF "optim/rule_sgd.c"
 #include "optim/loops.h"
@@ -23,32 +23,26 @@ static zro_status check(const double *values)
 {
     if (values[NESTEROV] != 0 && (values[MOMENTUM] <= 0 || values[DAMPENING] != 0))
         return zro__fail(ZRO_ERR_INVALID,
-                         "sgd: nesterov = 1 needs momentum > 0 and dampening = 0, not momentum = %g and dampening = %g",
+                         "sgd: nesterov needs momentum > 0 and dampening = 0, but momentum = %g and dampening = %g",
                          values[MOMENTUM], values[DAMPENING]);
     return ZRO_OK;
 }
 
 static void prepare(zro_rule_step *s)
 {
-    const double *v = s->values;
-
-    s->scalars[C_LR] = v[LR];
-    s->scalars[C_SIGN] = v[MAXIMIZE] != 0 ? -1 : 1;
-    s->scalars[C_DECAY] = v[WEIGHT_DECAY];
-    s->scalars[C_MOMENTUM] = v[MOMENTUM];
-    s->scalars[C_GRAD] = 1 - v[DAMPENING];
+    zro__take_values(s, MAXIMIZE);
+    s->scalars[C_GRAD] = 1 - s->values[DAMPENING];
     s->scalars[C_FIRST] = (s->fresh >> BUFFER & 1) != 0;
-    s->scalars[C_NESTEROV] = v[NESTEROV];
 }
 
 const zro_rule ZRO__RULE(sgd) = ZRO__RULE_TABLE(sgd, "SGD", check, prepare);
 
 #else
 
-static INLINE void NAME(sgd)(const zro_rule_tile *t, int decays, int has_buffer, int first, int nesterov)
+static INLINE void NAME(sgd)(const zro_rule_tile *t, int has_buffer, int first, int nesterov, int decays)
 {
     const REAL *c = t->scalars;
-    const REAL lr = c[C_LR], sign = c[C_SIGN], decay = c[C_DECAY], momentum = c[C_MOMENTUM], share = c[C_GRAD];
+    const REAL lr = c[LR], sign = c[MAXIMIZE], decay = c[WEIGHT_DECAY], momentum = c[MOMENTUM], share = c[C_GRAD];
     const size_t n = t->count;
     const real *restrict grad = t->grad;
     real *restrict p = t->data, *restrict buffer = t->slots[BUFFER];
@@ -67,21 +61,7 @@ static INLINE void NAME(sgd)(const zro_rule_tile *t, int decays, int has_buffer,
     }
 }
 
-static void NAME(loop)(const zro_rule_tile *t)
-{
-    const REAL *c = t->scalars;
-    int decays = c[C_DECAY] != 0, first = c[C_FIRST] != 0, nesterov = c[C_NESTEROV] != 0;
-
-    if (c[C_MOMENTUM] == 0)
-        decays ? NAME(sgd)(t, 1, 0, 0, 0) : NAME(sgd)(t, 0, 0, 0, 0);
-    else if (nesterov && first)
-        decays ? NAME(sgd)(t, 1, 1, 1, 1) : NAME(sgd)(t, 0, 1, 1, 1);
-    else if (nesterov)
-        decays ? NAME(sgd)(t, 1, 1, 0, 1) : NAME(sgd)(t, 0, 1, 0, 1);
-    else if (first)
-        decays ? NAME(sgd)(t, 1, 1, 1, 0) : NAME(sgd)(t, 0, 1, 1, 0);
-    else
-        decays ? NAME(sgd)(t, 1, 1, 0, 0) : NAME(sgd)(t, 0, 1, 0, 0);
-}
+LOOP(c[MOMENTUM] == 0 ? CASES1(NAME(sgd), c[WEIGHT_DECAY], t, 0, 0, 0)
+                      : CASES3(NAME(sgd), c[C_FIRST], c[NESTEROV], c[WEIGHT_DECAY], t, 1))
 
 #endif

@@ -7,16 +7,8 @@
 #define RULES(DO)                                                                                                              \
     DO(sgd) DO(adam) DO(adamw) DO(adagrad) DO(adadelta) DO(adamax) DO(rmsprop) DO(rprop) DO(asgd) DO(nadam) DO(radam)
 
-#if defined(__x86_64__)
-#define DECLARE(name) extern const zro_rule zro__rule_##name##_base, zro__rule_##name##_avx2, zro__rule_##name##_avx512;
-#define ROW(name)                                                                                                              \
-    { [ZRO_KERNELS_BASE] = &zro__rule_##name##_base,                                                                           \
-      [ZRO_KERNELS_AVX2] = &zro__rule_##name##_avx2,                                                                           \
-      [ZRO_KERNELS_AVX512] = &zro__rule_##name##_avx512 },
-#else
-#define DECLARE(name) extern const zro_rule zro__rule_##name##_base;
-#define ROW(name) { [ZRO_KERNELS_BASE] = &zro__rule_##name##_base },
-#endif
+#define DECLARE(name) ZRO__ISA_DECLARE(zro_rule, zro__rule_##name);
+#define ROW(name) &zro__rule_##name##_base,
 #define GETTER(name)                                                                                                           \
     const zro_rule *zro_rule_##name(void)                                                                                      \
     {                                                                                                                          \
@@ -29,11 +21,9 @@
 
 RULES(DECLARE)
 
-static const zro_rule *const rules[][ZRO_KERNELS_AVX512 + 1] = { RULES(ROW) };
+static const zro_rule *const rules[] = { RULES(ROW) };
 
-enum { COUNT = sizeof rules / sizeof *rules };
-
-/* The struct as the initializer's constant has it: the table says where each value is. */
+/* Fills a struct of values as its initializer does; the table of the rule says where each value is. */
 static void config_init(const zro_rule *rule, void *config)
 {
     if (config == NULL)
@@ -58,23 +48,22 @@ RULES(GETTER)
 
 const zro_rule *zro_rule_find(const char *name)
 {
-    for (size_t i = 0; name != NULL && i < COUNT; i++)
-        if (strcmp(name, rules[i][ZRO_KERNELS_BASE]->name) == 0 || strcmp(name, rules[i][ZRO_KERNELS_BASE]->torch) == 0)
-            return rules[i][ZRO_KERNELS_BASE];
+    for (size_t i = 0; name != NULL && i < ZRO__LENGTH(rules); i++)
+        if (strcmp(name, rules[i]->name) == 0 || strcmp(name, rules[i]->torch) == 0)
+            return rules[i];
     return NULL;
 }
+
+#define TAKE(name)                                                                                                             \
+    if (rule->f32 == zro__rule_##name##_base.f32)                                                                              \
+        loops.f32 = ZRO__ISA_PICK(zro__rule_##name, kernels)->f32;                                                             \
+    if (rule->f64 == zro__rule_##name##_base.f64)                                                                              \
+        loops.f64 = ZRO__ISA_PICK(zro__rule_##name, kernels)->f64;
 
 zro__loops zro__rule_loops(const zro_rule *rule, zro_kernels kernels)
 {
     zro__loops loops = { rule->f32, rule->f64 };
 
-    for (size_t i = 0; i < COUNT; i++) {
-        const zro_rule *base = rules[i][ZRO_KERNELS_BASE], *best = rules[i][kernels];
-
-        if (loops.f32 == base->f32)
-            loops.f32 = best->f32;
-        if (loops.f64 == base->f64)
-            loops.f64 = best->f64;
-    }
+    RULES(TAKE)
     return loops;
 }

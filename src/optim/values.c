@@ -1,11 +1,10 @@
 /* A parameter group's values: see values.h. */
 #include "optim/values.h"
 
-#include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bounds.h"
 #include "base/status.h"
 
 int zro__values_find(const zro_rule *rule, const char *name)
@@ -22,33 +21,20 @@ zro_status zro__values_unknown(const zro_rule *rule, const char *name)
 
     for (size_t i = 0; i < rule->n_hypers && strlen(known) < sizeof known - 64; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), " %.60s", rule->hypers[i].name);
-    return zro__fail(ZRO_ERR_INVALID, "%s has no value named \"%s\"; there is:%s", rule->name, name != NULL ? name : "(null)",
+    return zro__fail(ZRO_ERR_INVALID, "%s has no value named \"%s\"; it has:%s", rule->name, name != NULL ? name : "(null)",
                      known);
-}
-
-static int is_allowed(const zro_hyper *h, double x)
-{
-    if (!isfinite(x) || (h->kind == ZRO_FLAG && x != 0 && x != 1))
-        return 0;
-    return (h->open & ZRO_OPEN_LOW ? x > h->low : x >= h->low) && (h->open & ZRO_OPEN_HIGH ? x < h->high : x <= h->high);
 }
 
 zro_status zro__values_check(const zro_rule *rule, const double *values)
 {
     for (size_t i = 0; i < rule->n_hypers; i++) {
         const zro_hyper *h = &rule->hypers[i];
+        const int flags = h->kind == ZRO_FLAG ? ZRO__SWITCH : (int)h->open;
+        const zro__bound bound = { h->name, values[i], fmax(h->low, -DBL_MAX), fmin(h->high, DBL_MAX), flags };
+        zro_status st = zro__bounds_check(rule->name, &bound, 1);
 
-        if (is_allowed(h, values[i]))
-            continue;
-        if (h->kind == ZRO_FLAG)
-            return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be 0 or 1", rule->name, h->name, values[i]);
-        if (h->high < DBL_MAX)
-            return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be in %c%g, %g%c", rule->name, h->name, values[i],
-                             h->open & ZRO_OPEN_LOW ? '(' : '[', h->low, h->high, h->open & ZRO_OPEN_HIGH ? ')' : ']');
-        if (h->low > -DBL_MAX)
-            return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be finite and %s %g", rule->name, h->name, values[i],
-                             h->open & ZRO_OPEN_LOW ? ">" : ">=", h->low);
-        return zro__fail(ZRO_ERR_INVALID, "%s: %s = %g, must be finite", rule->name, h->name, values[i]);
+        if (st != ZRO_OK)
+            return st;
     }
     return rule->check != NULL ? rule->check(values) : ZRO_OK;
 }
@@ -149,7 +135,7 @@ static zro_status check_hypers(const zro_rule *rule)
         if (zro__values_find(rule, h->name) != (int)i)
             return zro__fail(ZRO_ERR_INVALID, "rule %s: two values are named \"%s\"", rule->name, h->name);
         if (h->kind != ZRO_REAL && h->kind != ZRO_FLAG)
-            return zro__fail(ZRO_ERR_INVALID, "rule %s: \"%s\" is of no kind", rule->name, h->name);
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: value \"%s\" is neither a number nor a flag", rule->name, h->name);
         if (h->offset != 0
             && (h->offset < sizeof(head) || rule->config_bytes < bytes || h->offset > rule->config_bytes - bytes))
             return zro__fail(ZRO_ERR_INVALID, "rule %s: \"%s\" lies outside of the struct of values", rule->name, h->name);
@@ -171,7 +157,7 @@ static zro_status check_slots(const zro_rule *rule)
             if (strcmp(rule->slots[k].name, s->name) == 0)
                 return zro__fail(ZRO_ERR_INVALID, "rule %s: two slots are named \"%s\"", rule->name, s->name);
         if (s->kind != ZRO_SLOT_ARRAY && s->kind != ZRO_SLOT_NUMBER && s->kind != ZRO_SLOT_COUNT)
-            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot \"%s\" is of no kind", rule->name, s->name);
+            return zro__fail(ZRO_ERR_INVALID, "rule %s: slot \"%s\" is no array, number or count", rule->name, s->name);
         if ((s->init_value != NULL && zro__values_find(rule, s->init_value) < 0)
             || (s->only_with != NULL && zro__values_find(rule, s->only_with) < 0))
             return zro__fail(ZRO_ERR_INVALID, "rule %s: slot \"%s\" refers to a value that does not exist", rule->name,

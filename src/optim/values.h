@@ -8,7 +8,7 @@
 /* Checks a rule that a program has made: that its table can be worked with.  INVALID says why not. */
 zro_status zro__rule_check(const zro_rule *rule);
 
-/* The place of a name in the list, or -1. */
+/* The index of a name in the list, or -1. */
 int zro__values_find(const zro_rule *rule, const char *name);
 
 /* INVALID: there is no value of this name; the text has those that there are. */
@@ -22,10 +22,10 @@ zro_status zro__values_read(const zro_rule *rule, const double *base, const void
 /* Whether all of them are allowed.  INVALID names the first that is not, with its value. */
 zro_status zro__values_check(const zro_rule *rule, const double *values);
 
-/* Bits by slot: what the rule keeps with these values. */
+/* Bit s: with these values the rule keeps slot s. */
 uint32_t zro__values_slots(const zro_rule *rule, const double *values);
 
-/* What a slot begins with. */
+/* The first value of the elements of a slot. */
 double zro__values_init(const zro_rule *rule, size_t slot, const double *values);
 
 #endif

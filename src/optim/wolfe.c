@@ -14,24 +14,24 @@ static const double DECREASE = 1e-4, CURVATURE = 0.9, SHORTEST = 1e-9;
 typedef struct search {
     const zro__wolfe *w;
     const zro__wolfe_point *start;
-    zro__wolfe_point end[2]; /* of the interval */
+    zro__wolfe_point end[2]; /* the ends of the interval */
     uint64_t steps;
-    int done; /* both ends are the point that was sought */
+    int done; /* the point that was sought is found: both ends are that point */
 } search;
 
-/* One that is neither the start's nor that of `a` or `b`. */
-static int free_place(const search *s, const zro__wolfe_point *a, const zro__wolfe_point *b)
+/* A buffer that is neither the start's nor that of `a` or `b`. */
+static int free_buffer(const search *s, const zro__wolfe_point *a, const zro__wolfe_point *b)
 {
-    int place = 0;
+    int buffer = 0;
 
-    while (place == s->start->place || place == a->place || place == b->place)
-        place++;
-    return place;
+    while (buffer == s->start->buffer || buffer == a->buffer || buffer == b->buffer)
+        buffer++;
+    return buffer;
 }
 
-static zro_status evaluate(const search *s, double t, int place, zro__wolfe_point *point)
+static zro_status evaluate(const search *s, double t, int buffer, zro__wolfe_point *point)
 {
-    *point = (zro__wolfe_point){ zro__rounded(s->w->dtype, t), 0, 0, place };
+    *point = (zro__wolfe_point){ zro__rounded(s->w->dtype, t), 0, 0, buffer };
     return s->w->evaluate(s->w->user, point);
 }
 
@@ -70,7 +70,7 @@ static double interpolate(const zro__wolfe_point *a, const zro__wolfe_point *b, 
 static zro_status find_interval(search *s, double t)
 {
     zro__wolfe_point last = *s->start, now;
-    zro_status st = evaluate(s, t, free_place(s, &last, &last), &now);
+    zro_status st = evaluate(s, t, free_buffer(s, &last, &last), &now);
 
     for (; st == ZRO_OK && s->steps < s->w->max_steps; s->steps++) {
         int risen = is_too_high(s, &now) || (s->steps > 1 && now.f >= last.f);
@@ -83,7 +83,7 @@ static zro_status find_interval(search *s, double t)
         }
         t = interpolate(&last, &now, now.t + 0.01 * (now.t - last.t), now.t * 10);
         last = now;
-        st = evaluate(s, t, free_place(s, &last, &last), &now);
+        st = evaluate(s, t, free_buffer(s, &last, &last), &now);
     }
     s->end[0] = *s->start;
     s->end[1] = now;
@@ -111,7 +111,7 @@ static int lower_end(const search *s)
     return s->end[0].f <= s->end[1].f ? 0 : 1;
 }
 
-/* Puts a new point in the place of one of the ends. */
+/* Replaces one of the ends by a new point. */
 static void shrink(search *s, const zro__wolfe_point *now, int *low)
 {
     zro__wolfe_point *lower = &s->end[*low], *higher = &s->end[!*low];
@@ -140,7 +140,7 @@ zro_status zro__wolfe_search(const zro__wolfe *w, const zro__wolfe_point *start,
         zro__wolfe_point now;
 
         t = choose_inside(&s, &close);
-        st = evaluate(&s, t, free_place(&s, &s.end[0], &s.end[1]), &now);
+        st = evaluate(&s, t, free_buffer(&s, &s.end[0], &s.end[1]), &now);
         if (st != ZRO_OK)
             return st;
         s.steps++;

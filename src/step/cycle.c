@@ -25,7 +25,7 @@ void zro__cycle_init(zro__cycle *c, const zro_optim_config *config)
 
 void zro__cycle_free(zro__cycle *c)
 {
-    zro__lots_free(c->lots);
+    zro__batches_free(c->batches);
     zro__norms_free(&c->norms);
     zro__update_free(&c->update);
 }
@@ -37,9 +37,9 @@ int zro__cycle_measures(const zro__cycle *c)
 
 /* ---- ranks ---- */
 
-static int is_shared(const zro__cycle *c)
+int zro__cycle_is_shared(const zro__cycle *c)
 {
-    return c->group != NULL && c->group->board.size > 1;
+    return c->group != NULL && c->group->ranks.board.size > 1;
 }
 
 zro_status zro__cycle_check(const zro__cycle *c)
@@ -49,34 +49,27 @@ zro_status zro__cycle_check(const zro__cycle *c)
     char name[64], why[ZRO__TEXT_BYTES];
     int rank = 0;
 
-    if ((st != ZRO_ERR_LOST && st != ZRO_ERR_TIMEOUT) || !zro__step_torn(&c->group->board, &rank, &begun, &published))
+    if ((st != ZRO_ERR_LOST && st != ZRO_ERR_TIMEOUT) || !zro__step_torn(&c->group->ranks.board, &rank, &begun, &published))
         return st;
     snprintf(why, sizeof why, "%.600s", zro_last_error());
     return zro__fail(ZRO_ERR_STATE,
                      "the parameters are torn: %s has published %" PRIu64 " steps, and %" PRIu64
                      " were begun; load a checkpoint into a new group (%s)",
-                     zro__rank_name(&c->group->board, rank, name, sizeof name), published, begun, why);
+                     zro__rank_name(&c->group->ranks.board, rank, name, sizeof name), published, begun, why);
 }
 
-/* The votes of a step: also barriers.  The first one compares what the ranks claim. */
-static zro_status vote(zro__cycle *c, zro__call call, zro_status st)
+zro_status zro__cycle_vote(const zro__cycle *c, zro__call call, zro_status st)
 {
-    return is_shared(c) ? zro__vote(&c->group->board, call, st) : st;
+    return zro__cycle_is_shared(c) ? zro__vote(&c->group->ranks.board, call, st) : st;
 }
 
-static zro_status agree(zro__cycle *c, zro__call call, const char *what, const char *claim, zro_status st)
+/* The first vote of a step, which also compares what the ranks claim. */
+static zro_status agree(zro__cycle *c, const zro__claim *claim, zro_status st)
 {
-    uint64_t number = 0;
-
-    return is_shared(c) ? zro__agree(&c->group->board, call, what, claim, &number, st) : st;
+    return zro__cycle_is_shared(c) ? zro__claim_agree(&c->group->ranks.board, ZRO__CALL_STEP, claim, st) : st;
 }
 
-static zro_status agree_to_step(zro__cycle *c, const char *claim, zro_status st)
-{
-    return agree(c, ZRO__CALL_STEP, "the ranks' steps", claim, st);
-}
-
-/* What failed in the middle keeps its code, and gets a text that says what it means. */
+/* A failure in the middle of an update keeps its code, and gets a text that says whether parameters are torn. */
 static zro_status explain(const zro__cycle *c, zro_status st)
 {
     if (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT)
@@ -86,7 +79,7 @@ static zro_status explain(const zro__cycle *c, zro_status st)
 
 /* ---- decide ---- */
 
-/* Looks at all gradients if anything depends on that. */
+/* Measures all gradients if anything depends on that. */
 static zro_status measure(zro__cycle *c, double p, int ask_finite, int *finite, double *norm)
 {
     double infinite;
@@ -96,10 +89,10 @@ static zro_status measure(zro__cycle *c, double p, int ask_finite, int *finite, 
     *finite = zro__update_measure(&c->update, c->norms.partials, p, ask_finite);
     infinite = !*finite;
     (void)ZRO__POINT("cycle.measured");
-    if (is_shared(c) && ask_finite)
+    if (zro__cycle_is_shared(c) && ask_finite)
         st = zro_all_reduce(c->group, &infinite, 1, ZRO_F64, ZRO_MAX);
     *finite = infinite == 0;
-    if (st == ZRO_OK && is_shared(c) && p != 0)
+    if (st == ZRO_OK && zro__cycle_is_shared(c) && p != 0)
         st = zro__norms_exchange(&c->norms, c->group);
     if (st == ZRO_OK && p != 0)
         *norm = zro__norm_of(c->norms.partials, c->norms.n, p);
@@ -107,7 +100,7 @@ static zro_status measure(zro__cycle *c, double p, int ask_finite, int *finite, 
 }
 
 /* Whether something must be known of all gradients before any of them is used. */
-static int looks_first(const zro__cycle *c)
+static int measures_first(const zro__cycle *c)
 {
     return c->clip_norm != 0 || c->skips == ZRO_ON;
 }
@@ -125,11 +118,11 @@ static zro_status decide(zro__cycle *c, zro__factors *f, double *norm, int *goes
 
 /* ---- step ---- */
 
-static zro_status look(zro__cycle *c, zro_status st)
+static zro_status inspect(zro__cycle *c, zro_status st)
 {
     if (st == ZRO_OK)
-        st = zro__shard_look(&c->update.shard);
-    return st == ZRO_OK ? zro__lots_look(c->lots) : st;
+        st = zro__shard_scan(&c->update.shard);
+    return st == ZRO_OK ? zro__batches_inspect(c->batches) : st;
 }
 
 /* From here on parameters change. */
@@ -138,19 +131,19 @@ static void begin(zro__cycle *c)
     if (c->begun == c->published)
         c->begun++;
     if (c->group != NULL)
-        zro__step_begin(&c->group->board, c->begun);
+        zro__step_begin(&c->group->ranks.board, c->begun);
     (void)ZRO__POINT("cycle.begun");
 }
 
-static __attribute__((noinline)) zro_status step(zro__cycle *c, const char *claim, zro_status st, void *user)
+static __attribute__((noinline)) zro_status step(zro__cycle *c, const zro__claim *claim, zro_status st, void *user)
 {
     zro__factors factors = { zro__scaler_inverse(&c->scaler), 1, c->clip_value };
     double norm = NAN;
     int goes_on = 1;
 
-    st = look(c, st);
-    if (looks_first(c)) {
-        st = agree_to_step(c, claim, st);
+    st = inspect(c, st);
+    if (measures_first(c)) {
+        st = agree(c, claim, st);
         if (st == ZRO_OK)
             st = decide(c, &factors, &norm, &goes_on);
         if (st != ZRO_OK)
@@ -159,7 +152,7 @@ static __attribute__((noinline)) zro_status step(zro__cycle *c, const char *clai
     if (goes_on) {
         if (st == ZRO_OK)
             st = zro__update_begin(&c->update, user);
-        st = looks_first(c) ? vote(c, ZRO__CALL_STEP, st) : agree_to_step(c, claim, st);
+        st = measures_first(c) ? zro__cycle_vote(c, ZRO__CALL_STEP, st) : agree(c, claim, st);
     }
     if (st != ZRO_OK)
         return st;
@@ -179,7 +172,7 @@ static __attribute__((noinline)) zro_status step(zro__cycle *c, const char *clai
     return ZRO_OK;
 }
 
-/* Every way into the cycle and out of it: whether the group is whole, its lane, the floating-point mode. */
+/* Every call enters and leaves the cycle here: enter checks the group, takes its lane and sets the floating-point mode. */
 static zro_status enter(zro__cycle *c, zro__fpmode *mode)
 {
     zro_status st = zro__cycle_check(c);
@@ -197,7 +190,7 @@ static zro_status leave(zro__cycle *c, zro__fpmode *mode, zro_status st)
     return explain(c, c->group != NULL ? zro__leave(c->group, st) : st);
 }
 
-zro_status zro__cycle_step(zro__cycle *c, const char *claim, zro_status st, void *user)
+zro_status zro__cycle_step(zro__cycle *c, const zro__claim *claim, zro_status st, void *user)
 {
     zro__fpmode mode;
     zro_status entered = enter(c, &mode);
@@ -211,12 +204,12 @@ static zro_status deliver(zro__cycle *c)
 {
     zro_status st = ZRO_OK;
 
-    if (is_shared(c))
-        st = zro__lots_deliver(c->group, c->lots);
+    if (zro__cycle_is_shared(c))
+        st = zro__batches_deliver(c->group, c->batches);
     if (st == ZRO_OK)
         c->published = c->begun;
     if (st == ZRO_OK && c->group != NULL)
-        zro__step_publish(&c->group->board, c->published);
+        zro__step_publish(&c->group->ranks.board, c->published);
     return st;
 }
 
@@ -239,8 +232,8 @@ zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
     if (entered != ZRO_OK)
         return entered;
     if (st == ZRO_OK)
-        st = zro__lots_look(c->lots);
-    st = vote(c, ZRO__CALL_PUBLISH, st);
+        st = zro__batches_inspect(c->batches);
+    st = zro__cycle_vote(c, ZRO__CALL_PUBLISH, st);
     if (st == ZRO_OK) {
         begin(c);
         st = deliver(c);
@@ -253,13 +246,15 @@ zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
 static __attribute__((noinline)) zro_status clip(zro__cycle *c, double max, double p, zro_status st, double *norm)
 {
     zro__factors factors = { 1, 1, 0 };
-    char claim[80];
+    char arguments[80];
+    uint64_t number = 0;
     int finite;
 
-    snprintf(claim, sizeof claim, "max_norm = %.17g, norm_type = %.17g", max, p);
+    snprintf(arguments, sizeof arguments, "max_norm = %.17g, norm_type = %.17g", max, p);
     if (st == ZRO_OK)
-        st = zro__shard_look(&c->update.shard);
-    st = agree(c, ZRO__CALL_NORM, "the arguments of clip_grad_norm", claim, st);
+        st = zro__shard_scan(&c->update.shard);
+    if (zro__cycle_is_shared(c))
+        st = zro__agree(&c->group->ranks.board, ZRO__CALL_NORM, "the arguments of clip_grad_norm", arguments, &number, st);
     if (st == ZRO_OK)
         st = measure(c, p, 0, &finite, norm);
     if (st != ZRO_OK)
@@ -272,7 +267,7 @@ static __attribute__((noinline)) zro_status clip(zro__cycle *c, double max, doub
 zro_status zro__cycle_clip_value(zro__cycle *c, double max)
 {
     zro__factors factors = { 1, 1, max };
-    zro_status st = zro__shard_look(&c->update.shard);
+    zro_status st = zro__shard_scan(&c->update.shard);
 
     if (st == ZRO_OK)
         zro__update_grads(&c->update, &factors);

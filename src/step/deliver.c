@@ -1,49 +1,73 @@
 /* Delivery: see deliver.h. */
 #include "step/deliver.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "base/hash.h"
 #include "base/param.h"
 #include "base/point.h"
+#include "base/search.h"
 #include "group/group.h"
+#include "step/claim.h"
 
-typedef struct zro__lot_item {
+typedef struct zro__batch_item {
     const zro_param *param;
-    size_t index, first; /* of the parameter; elements */
-    const char *name;    /* of the parameter, or NULL */
-    size_t at;           /* bytes from the lot's start, as of its making */
-} zro__lot_item;
+    size_t index;     /* of the parameter in the optimizer */
+    size_t first;     /* the first element of the parameter that the part has */
+    const char *name; /* the parameter's name, or NULL */
+    size_t at;        /* the offset that the part had when the batch was made */
+} zro__batch_item;
 
-enum { GAP = 63 }; /* bytes between neighbours in handed out memory */
+enum { GAP = 63 }; /* at most so many bytes lie between neighbours in memory that zro handed out */
+
+/* ---- transfers ---- */
+
+zro__xfer zro__delivery(zro__call call, zro_dtype type, void *array, size_t bytes, const zro__part *parts, size_t n_parts,
+                        size_t count)
+{
+    return (zro__xfer){ .call = call,
+                        .root = -1,
+                        .count = count,
+                        .parts = parts,
+                        .n_parts = n_parts,
+                        .in_type = type,
+                        .out_type = type,
+                        .in = array,
+                        .out = array,
+                        .in_bytes = bytes,
+                        .out_bytes = bytes,
+                        .to = ZRO__TO_ALL };
+}
+
+void zro__parts_append(zro__part *parts, size_t *n, size_t at, size_t count, int owner)
+{
+    if (*n == 0 || parts[*n - 1].owner != owner)
+        parts[(*n)++] = (zro__part){ at, at, 0, owner, owner };
+    parts[*n - 1].count += count;
+}
 
 /* ---- making ---- */
 
-static int is_of(const zro__lot *lot, const zro_param *p)
+static int is_of(const zro__batch *b, const zro_param *p)
 {
-    return lot->type == p->dtype && lot->device == p->device && lot->place == zro__param_place(p);
+    return b->type == p->dtype && b->device == p->device && b->place == zro__param_place(p);
 }
 
-/* The lot of each range; returns how many lots there are. */
-static size_t sort_out(const zro__owned *ranges, size_t n, zro__lot *lots, size_t *lot_of)
+/* The batch of each range; returns how many batches there are. */
+static size_t sort_out(const zro__owned *ranges, size_t n, zro__batch *batches, size_t *batch_of)
 {
-    size_t n_lots = 0, last = 0;
+    size_t n_batches = 0, last = 0;
 
     for (size_t i = 0; i < n; i++) {
         const zro_param *p = ranges[i].param;
 
-        if (n_lots == 0 || !is_of(&lots[last], p))
-            for (last = 0; last < n_lots && !is_of(&lots[last], p);)
+        if (n_batches == 0 || !is_of(&batches[last], p))
+            for (last = 0; last < n_batches && !is_of(&batches[last], p);)
                 last++;
-        if (last == n_lots) {
-            lots[n_lots] = (zro__lot){ .type = p->dtype, .device = p->device, .place = zro__param_place(p) };
-            n_lots++;
-        }
-        lots[last].n_parts += ranges[i].range->count > 0;
-        lot_of[i] = last;
+        if (last == n_batches)
+            batches[n_batches++] = (zro__batch){ .type = p->dtype, .device = p->device, .place = zro__param_place(p) };
+        batches[last].n_parts += ranges[i].range->count > 0;
+        batch_of[i] = last;
     }
-    return n_lots;
+    return n_batches;
 }
 
 static int by_place(const void *a, const void *b)
@@ -54,187 +78,179 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Neighbours of one owner are one part; what is between them is padding. */
-static void merge(zro__lot *lot)
+static void merge(zro__batch *b)
 {
-    const size_t size = zro_dtype_bytes(lot->type);
-    size_t n = 0, sorted = 1; /* they often are */
+    const size_t size = zro_dtype_bytes(b->type);
+    size_t n = 0;
 
-    while (sorted < lot->n_parts && lot->parts[sorted - 1].in_at < lot->parts[sorted].in_at)
-        sorted++;
-    if (sorted < lot->n_parts)
-        qsort(lot->parts, lot->n_parts, sizeof *lot->parts, by_place);
-    for (size_t i = 0; i < lot->n_parts; i++) {
-        const zro__part *next = &lot->parts[i];
-        zro__part *last = n > 0 ? &lot->parts[n - 1] : NULL;
+    zro__sort(b->parts, b->n_parts, sizeof *b->parts, by_place);
+    for (size_t i = 0; i < b->n_parts; i++) {
+        const zro__part *next = &b->parts[i];
+        zro__part *last = n > 0 ? &b->parts[n - 1] : NULL;
 
         if (last != NULL && last->owner == next->owner && next->in_at - (last->in_at + last->count * size) <= GAP)
             last->count = (next->in_at - last->in_at) / size + next->count;
         else
-            lot->parts[n++] = *next;
+            b->parts[n++] = *next;
     }
-    lot->n_parts = n;
+    b->n_parts = n;
 }
 
-static void count_owners(zro__lot *lot, int ranks)
+static void count_owners(zro__batch *b, int ranks)
 {
     for (int r = 0; r < ranks; r++) {
         size_t i = 0;
 
-        while (i < lot->n_parts && lot->parts[i].owner != r)
+        while (i < b->n_parts && b->parts[i].owner != r)
             i++;
-        lot->n_owners += i < lot->n_parts;
+        b->n_owners += i < b->n_parts;
     }
 }
 
-/* Makes the parts' addresses, which stand in in_at, relative to the lowest; 1 if they are as when the lot was made. */
-static int make_relative(zro__lot *lot)
+/* Turns the addresses of the parts, which stand in in_at, into offsets: from the start of the memory that zro handed out or,
+ * for the program's arrays, from the lowest of them.  1 if the offsets are those of when the batch was made. */
+static int make_relative(zro__batch *b)
 {
-    const size_t size = zro_dtype_bytes(lot->type);
-    uintptr_t low = UINTPTR_MAX, high = 0;
+    const size_t size = zro_dtype_bytes(b->type);
+    uintptr_t low = b->place != NULL ? (uintptr_t)zro_memory_data(b->place->data) : UINTPTR_MAX, high = 0;
     int same = 1;
 
-    for (size_t i = 0; i < lot->n_parts; i++) {
-        uintptr_t at = lot->parts[i].in_at;
+    for (size_t i = 0; i < b->n_parts; i++) {
+        uintptr_t at = b->parts[i].in_at;
 
         low = at < low ? at : low;
-        high = at + lot->parts[i].count * size > high ? at + lot->parts[i].count * size : high;
+        high = at + b->parts[i].count * size > high ? at + b->parts[i].count * size : high;
     }
-    lot->base = (char *)low;
-    lot->bytes = high - low;
-    for (size_t i = 0; i < lot->n_parts; i++) {
-        lot->parts[i].in_at -= low;
-        lot->parts[i].out_at = lot->parts[i].in_at;
-        same &= lot->parts[i].in_at == lot->items[i].at;
+    b->base = (char *)low;
+    b->bytes = b->n_parts > 0 ? high - low : 0;
+    for (size_t i = 0; i < b->n_parts; i++) {
+        b->parts[i].in_at -= low;
+        b->parts[i].out_at = b->parts[i].in_at;
+        same &= b->place != NULL || b->parts[i].in_at == b->items[i].at;
     }
     return same;
 }
 
-/* Where a lot's arrays lie now. */
-static int find_items(zro__lot *lot)
+/* Finds out where the program's arrays lie now; 1 if their offsets are those of when the batch was made. */
+static int find_items(zro__batch *b)
 {
-    const size_t size = zro_dtype_bytes(lot->type);
+    const size_t size = zro_dtype_bytes(b->type);
 
-    for (size_t i = 0; i < lot->n_parts; i++)
-        lot->parts[i].in_at = (uintptr_t)lot->items[i].param->data + lot->items[i].first * size;
-    return make_relative(lot);
+    for (size_t i = 0; i < b->n_parts; i++)
+        b->parts[i].in_at = (uintptr_t)b->items[i].param->data + b->items[i].first * size;
+    return make_relative(b);
 }
 
-/* Parts of the memory that zro handed out. */
-static void finish_placed(zro__lot *lot)
-{
-    const size_t size = zro_dtype_bytes(lot->type);
-
-    zro__place_retain(lot->place);
-    lot->base = zro_memory_data(lot->place->data);
-    lot->agreed = 1;
-    merge(lot);
-    for (size_t i = 0; i < lot->n_parts; i++) {
-        size_t end = lot->parts[i].in_at + lot->parts[i].count * size;
-
-        lot->parts[i].out_at = lot->parts[i].in_at;
-        lot->bytes = end > lot->bytes ? end : lot->bytes;
-    }
-}
-
-static void fill(const zro__owned *ranges, size_t n, zro__lot *lots, const size_t *lot_of)
+static void fill(const zro__owned *ranges, size_t n, zro__batch *batches, const size_t *batch_of)
 {
     for (size_t i = 0; i < n; i++) {
         const zro_range *r = ranges[i].range;
-        zro__lot *lot = &lots[lot_of[i]];
-        const size_t size = zro_dtype_bytes(lot->type);
-        const char *data = (const char *)ranges[i].param->data + r->first * size;
-        size_t k = lot->n_parts;
+        zro__batch *b = &batches[batch_of[i]];
+        const char *data = (const char *)ranges[i].param->data + r->first * zro_dtype_bytes(b->type);
 
         if (r->count == 0)
             continue;
-        lot->count += r->count;
-        lot->parts[k] = (zro__part){ (uintptr_t)data, 0, r->count, r->owner, r->owner };
-        if (lot->place != NULL)
-            lot->parts[k].in_at -= (uintptr_t)zro_memory_data(lot->place->data);
-        else
-            lot->items[k] = (zro__lot_item){ ranges[i].param, r->param, r->first, ranges[i].name, 0 };
-        lot->n_parts++;
+        b->count += r->count;
+        b->parts[b->n_parts] = (zro__part){ (uintptr_t)data, 0, r->count, r->owner, r->owner };
+        if (b->place == NULL)
+            b->items[b->n_parts] = (zro__batch_item){ ranges[i].param, r->param, r->first, ranges[i].name, 0 };
+        b->n_parts++;
     }
 }
 
-static uint64_t tag_of(const zro__lots *l)
+static void finish(zro__batch *b, int ranks)
+{
+    (void)make_relative(b);
+    for (size_t i = 0; b->place == NULL && i < b->n_parts; i++)
+        b->items[i].at = b->parts[i].in_at;
+    if (b->place != NULL) {
+        zro__place_retain(b->place);
+        b->offsets_agreed = 1;
+        merge(b);
+    }
+    count_owners(b, ranks);
+}
+
+static uint64_t hash_offsets(uint64_t hash, const zro__batch *b)
+{
+    for (size_t i = 0; i < b->n_parts; i++)
+        hash = zro__hash(hash, &b->parts[i].in_at, sizeof b->parts[i].in_at);
+    return hash;
+}
+
+static uint64_t tag_of(const zro__batches *l)
 {
     uint64_t tag = zro__hash(ZRO__HASH_START, &l->n, sizeof l->n);
 
     for (size_t k = 0; k < l->n; k++) {
-        const zro__lot *lot = &l->lots[k];
-        uint64_t head[] = { (uint64_t)lot->type, (uint64_t)(int64_t)lot->device, lot->place != NULL, lot->n_parts };
+        const zro__batch *b = &l->list[k];
+        uint64_t head[] = { (uint64_t)b->type, (uint64_t)(int64_t)b->device, b->place != NULL, b->n_parts };
 
         tag = zro__hash(tag, head, sizeof head);
-        for (size_t i = 0; lot->place != NULL && i < lot->n_parts; i++)
-            tag = zro__hash(tag, &lot->parts[i].in_at, sizeof lot->parts[i].in_at);
+        tag = b->place != NULL ? hash_offsets(tag, b) : tag;
     }
     return tag;
 }
 
-static zro_status build(zro_group *group, zro__account *account, const zro__owned *ranges, size_t n, zro__lot *lots,
-                        size_t *lot_of, zro__lots *l)
+static zro_status build(zro_group *group, zro__account *account, const zro__owned *ranges, size_t n, zro__batch *found,
+                        size_t *batch_of, zro__batches *l)
 {
+    zro__part *parts = NULL;
+    zro__batch_item *items = NULL;
+    size_t n_parts = 0, n_items = 0;
     zro_status st;
 
-    l->n = sort_out(ranges, n, lots, lot_of);
-    zro__arena_plan(&l->arena, l->n, sizeof *l->lots);
+    l->n = sort_out(ranges, n, found, batch_of);
     for (size_t k = 0; k < l->n; k++) {
-        zro__arena_plan(&l->arena, lots[k].n_parts, sizeof *lots[k].parts);
-        zro__arena_plan(&l->arena, lots[k].place == NULL ? lots[k].n_parts : 0, sizeof *lots[k].items);
+        n_parts += found[k].n_parts;
+        n_items += found[k].place == NULL ? found[k].n_parts : 0;
     }
-    st = zro__arena_init(&l->arena, account, "lists of what is delivered");
+    st = zro__arena_arrays(&l->arena, account, "lists of what is delivered",
+                           (const zro__array[]){ { &l->list, l->n, sizeof *l->list },
+                                                 { &parts, n_parts, sizeof *parts },
+                                                 { &items, n_items, sizeof *items } },
+                           3);
     if (st != ZRO_OK)
         return st;
-    l->lots = zro__arena_take(&l->arena, l->n, sizeof *l->lots);
     for (size_t k = 0; k < l->n; k++) {
-        zro__lot *lot = &l->lots[k];
-
-        *lot = lots[k];
-        lot->parts = zro__arena_take(&l->arena, lots[k].n_parts, sizeof *lot->parts);
-        lot->items = zro__arena_take(&l->arena, lots[k].place == NULL ? lots[k].n_parts : 0, sizeof *lot->items);
-        lot->n_parts = 0;
+        l->list[k] = found[k];
+        l->list[k].parts = parts;
+        l->list[k].items = items;
+        l->list[k].n_parts = 0; /* counted again as they are filled in */
+        parts += found[k].n_parts;
+        items += found[k].place == NULL ? found[k].n_parts : 0;
     }
-    fill(ranges, n, l->lots, lot_of);
-    for (size_t k = 0; k < l->n; k++) {
-        zro__lot *lot = &l->lots[k];
-
-        if (lot->place != NULL)
-            finish_placed(lot);
-        else
-            (void)make_relative(lot);
-        for (size_t i = 0; lot->place == NULL && i < lot->n_parts; i++)
-            lot->items[i].at = lot->parts[i].in_at;
-        count_owners(lot, group->board.size);
-    }
+    fill(ranges, n, l->list, batch_of);
+    for (size_t k = 0; k < l->n; k++)
+        finish(&l->list[k], group->ranks.board.size);
     l->tag = tag_of(l);
     return ZRO_OK;
 }
 
-zro_status zro__lots_make(zro_group *group, zro__account *account, const zro__owned *ranges, size_t n, zro__lots **out)
+zro_status zro__batches_make(zro_group *group, zro__account *account, const zro__owned *ranges, size_t n, zro__batches **out)
 {
-    zro__lots *l = zro__alloc(account, ZRO__KIND_HANDLE, sizeof *l);
-    zro__lot *lots = zro__alloc_array(account, ZRO__KIND_HANDLE, n, sizeof *lots);
-    size_t *lot_of = zro__alloc_array(account, ZRO__KIND_HANDLE, n, sizeof *lot_of);
-    zro_status st;
+    zro__batch *found = NULL;
+    size_t *batch_of = NULL;
+    const zro__array arrays[] = { { &found, n, sizeof *found }, { &batch_of, n, sizeof *batch_of } };
+    zro__arena scratch = { 0 };
+    zro_status st = zro__arena_arrays(&scratch, account, "lists of what is delivered", arrays, 2);
 
-    *out = l;
-    if (l == NULL || lots == NULL || lot_of == NULL)
+    *out = zro__alloc(account, ZRO__KIND_HANDLE, sizeof **out);
+    if (st == ZRO_OK && *out == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: lists of what is delivered");
-    else
-        st = build(group, account, ranges, n, lots, lot_of, l);
-    zro__free(lots);
-    zro__free(lot_of);
+    if (st == ZRO_OK)
+        st = build(group, account, ranges, n, found, batch_of, *out);
+    zro__arena_free(&scratch);
     return st;
 }
 
-void zro__lots_free(zro__lots *l)
+void zro__batches_free(zro__batches *l)
 {
     while (l != NULL) {
-        zro__lots *next = l->next;
+        zro__batches *next = l->next;
 
-        for (size_t k = 0; l->lots != NULL && k < l->n; k++)
-            zro__place_release(l->lots[k].place);
+        for (size_t k = 0; l->list != NULL && k < l->n; k++)
+            zro__place_release(l->list[k].place);
         zro__arena_free(&l->arena);
         zro__free(l);
         l = next;
@@ -243,32 +259,23 @@ void zro__lots_free(zro__lots *l)
 
 /* ---- what the ranks agree about ---- */
 
-static uint64_t hash_of_offsets(const zro__lot *lot)
+zro_status zro__batches_compare(zro_group *group, zro__batches *l, zro__call call, zro_status st)
 {
-    uint64_t hash = ZRO__HASH_START;
+    const zro__claim claim = { .what = "where the parameters lie",
+                               .hash = st == ZRO_OK ? l->tag : 0,
+                               .otherwise = "parameters lie at different places of the memory that zro handed out: call "
+                                            "zro_params_alloc with the same lists of parameters on all ranks" };
 
-    for (size_t i = 0; i < lot->n_parts; i++)
-        hash = zro__hash(hash, &lot->parts[i].in_at, sizeof lot->parts[i].in_at);
-    return hash;
-}
-
-zro_status zro__lots_compare(zro_group *group, zro__lots *l, zro__call call, zro_status st)
-{
-    char text[80] = "";
-    uint64_t number = 0;
-
-    if (st == ZRO_OK)
-        snprintf(text, sizeof text, "%zu lots arranged as %016llx", l->n, (unsigned long long)l->tag);
-    st = zro__agree(&group->board, call, "where the parameters lie", text, &number, st);
+    st = zro__claim_agree(&group->ranks.board, call, &claim, st);
     for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
-        zro__lot *lot = &l->lots[k];
+        zro__batch *b = &l->list[k];
 
-        if (lot->place == NULL) {
-            st = zro__is_same(group, hash_of_offsets(lot), &lot->agreed);
-            lot->apart = !lot->agreed;
-        } else if (lot->place->kind == ZRO_MEMORY_ONCE) { /* but perhaps for other ranks than these */
-            st = zro__is_same(group, zro__locate(group->seat->view, lot->base, lot->bytes), &lot->once);
-            lot->once &= group->one_machine;
+        if (b->place == NULL) {
+            st = zro__is_same(&group->ranks.board, call, hash_offsets(ZRO__HASH_START, b), &b->offsets_agreed);
+            b->offsets_differ = !b->offsets_agreed;
+        } else if (b->place->kind == ZRO_MEMORY_ONCE) { /* it may exist once for other ranks than these */
+            st = zro__is_same(&group->ranks.board, call, zro__locate(group->seat->view, b->base, b->bytes), &b->exists_once);
+            b->exists_once &= group->ranks.one_machine;
         }
     }
     return st;
@@ -276,58 +283,56 @@ zro_status zro__lots_compare(zro_group *group, zro__lots *l, zro__call call, zro
 
 /* ---- delivering ---- */
 
-zro_status zro__lots_look(zro__lots *l)
+zro_status zro__batches_inspect(zro__batches *l)
 {
-    char name[ZRO__NAME_BYTES];
-
     for (; l != NULL; l = l->next)
         for (size_t k = 0; k < l->n; k++) {
-            zro__lot *lot = &l->lots[k];
+            zro__batch *b = &l->list[k];
 
-            if (lot->place != NULL)
+            if (b->place != NULL)
                 continue;
-            for (size_t i = 0; i < lot->n_parts; i++)
-                if (lot->items[i].param->data == NULL)
-                    return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL",
-                                     zro__param_name(lot->items[i].name, lot->items[i].index, name));
-            lot->apart = !find_items(lot) || !lot->agreed;
+            for (size_t i = 0; i < b->n_parts; i++)
+                if (b->items[i].param->data == NULL)
+                    return zro__param_fail(ZRO_ERR_INVALID, b->items[i].name, b->items[i].index, "data is NULL");
+            b->offsets_differ = !find_items(b) || !b->offsets_agreed;
         }
     return ZRO_OK;
 }
 
-static zro_status deliver(zro_group *group, const zro__lot *lot, uint64_t tag)
+static zro_status deliver(zro_group *group, const zro__batch *b, uint64_t tag)
 {
-    const zro__xfer x = { .call = ZRO__CALL_PUBLISH,
-                          .root = -1,
-                          .count = lot->count,
-                          .tag = tag,
-                          .parts = lot->parts,
-                          .n_parts = lot->n_parts,
-                          .in_type = lot->type,
-                          .out_type = lot->type,
-                          .in = lot->base,
-                          .out = lot->base,
-                          .in_bytes = lot->bytes,
-                          .out_bytes = lot->bytes,
-                          .to = ZRO__TO_ALL,
-                          .scattered = lot->place == NULL || lot->place->kind == ZRO_MEMORY_ONCE,
-                          .apart = lot->apart };
+    zro__xfer x = zro__delivery(ZRO__CALL_PUBLISH, b->type, b->base, b->bytes, b->parts, b->n_parts, b->count);
 
-    (void)ZRO__POINT("deliver.lot");
-    zro__count(&group->counters.deliveries, lot->n_owners);
-    return zro__xfer_run(group, &x);
+    x.tag = tag;
+    x.scattered = b->place == NULL || b->place->kind == ZRO_MEMORY_ONCE;
+    x.offsets_differ = b->offsets_differ;
+    (void)ZRO__POINT("deliver.batch");
+    zro__count(&group->ranks.counters.deliveries, b->n_owners);
+    return zro__xfer_run(&group->ranks, &x);
 }
 
-zro_status zro__lots_deliver(zro_group *group, zro__lots *l)
+zro_status zro__batches_deliver(zro_group *group, zro__batches *l)
 {
     zro_status st = ZRO_OK;
     int met = 0;
 
     for (; st == ZRO_OK && l != NULL; l = l->next)
         for (size_t k = 0; st == ZRO_OK && k < l->n; k++)
-            if (!l->lots[k].once && l->lots[k].n_parts > 0) {
-                st = deliver(group, &l->lots[k], l->tag);
+            if (!l->list[k].exists_once && l->list[k].n_parts > 0) {
+                st = deliver(group, &l->list[k], l->tag);
                 met = 1;
             }
-    return st == ZRO_OK && !met ? zro__vote(&group->board, ZRO__CALL_PUBLISH, ZRO_OK) : st;
+    return st == ZRO_OK && !met ? zro__vote(&group->ranks.board, ZRO__CALL_PUBLISH, ZRO_OK) : st;
+}
+
+zro_status zro__deliver_param(zro_group *group, const zro_param *param, size_t index, int root)
+{
+    const zro__part part = { 0, 0, zro_param_count(param), root, root };
+    zro__xfer x = zro__delivery(ZRO__CALL_PUBLISH, param->dtype, param->data, part.count * zro_dtype_bytes(param->dtype), &part,
+                                1, part.count);
+
+    x.root = root;
+    x.tag = index;
+    x.scattered = 1;
+    return part.count > 0 ? zro__xfer_run(&group->ranks, &x) : ZRO_OK;
 }

@@ -4,21 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bounds.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/param.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "group/group.h"
+#include "step/claim.h"
 
 enum { BORDER = 64 };
 
-void zro_alloc_config_init(zro_alloc_config *config)
-{
-    static const zro_alloc_config init = ZRO_ALLOC_CONFIG_INIT;
-
-    if (config != NULL)
-        *config = init;
-}
+ZRO__DEFINE_INIT(zro_alloc_config, ZRO_ALLOC_CONFIG_INIT)
 
 /* ---- places ---- */
 
@@ -27,7 +24,7 @@ void zro__place_retain(zro__place *place)
     atomic_fetch_add_explicit(&place->refs, 1, memory_order_relaxed);
 }
 
-/* The last one frees; acquire and release so that it sees what the others did. */
+/* Whoever releases it last frees it; acquire and release let that one see what the others did. */
 void zro__place_release(zro__place *place)
 {
     if (place == NULL || atomic_fetch_sub_explicit(&place->refs, 1, memory_order_acq_rel) > 1)
@@ -55,7 +52,7 @@ static zro__place *new_place(zro_memory_kind kind)
     return place;
 }
 
-/* Puts an array behind those before it; 0 if the sum does not fit. */
+/* Puts an array behind those before it; 0 if the sum does not fit into a size_t. */
 static int put(size_t bytes, size_t *total, size_t *offset)
 {
     *offset = *total;
@@ -64,102 +61,127 @@ static int put(size_t bytes, size_t *total, size_t *offset)
 
 /* ---- handing out ---- */
 
-static zro_dtype grad_type(const zro_param *p)
-{
-    return p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
-}
-
+/* One call of params_alloc. */
 typedef struct layout {
+    const zro_param *params;
+    size_t n;
+    zro_alloc_config config;
     size_t *data, *grad; /* offsets by parameter */
     size_t data_bytes, grad_bytes;
-    int fits;
 } layout;
 
 #define NOT_YET SIZE_MAX
 
-/* In reverse order, each type and device tag together: what a backward pass finishes first comes first. */
-static void lay_out(const zro_param *params, size_t n, int is_grad, size_t *offsets, size_t *total, int *fits)
+static zro_dtype type_of(const zro_param *p, int is_grad)
 {
-    for (size_t i = 0; i < n; i++)
+    return is_grad ? zro__param_grad_type(p) : p->dtype;
+}
+
+/* Lays arrays out in reverse order, those of one type and device tag together: what a backward pass finishes first comes
+ * first.  0 if the sum of the sizes does not fit into a size_t. */
+static int lay_out(const layout *l, int is_grad, size_t *offsets, size_t *total)
+{
+    int fits = 1;
+
+    for (size_t i = 0; i < l->n; i++)
         offsets[i] = NOT_YET;
-    for (size_t i = n; i-- > 0;) {
-        zro_dtype type = is_grad ? grad_type(&params[i]) : params[i].dtype;
-        size_t k = offsets[i] == NOT_YET ? i + 1 : 0;
+    for (size_t i = l->n; i-- > 0;) {
+        const zro_param *like = &l->params[i];
 
-        while (k-- > 0)
-            if (offsets[k] == NOT_YET && (is_grad ? grad_type(&params[k]) : params[k].dtype) == type
-                && params[k].device == params[i].device)
-                *fits &= put(zro_param_count(&params[k]) * zro_dtype_bytes(type), total, &offsets[k]);
+        for (size_t k = offsets[i] == NOT_YET ? i + 1 : 0; k-- > 0;) {
+            const zro_param *p = &l->params[k];
+
+            if (offsets[k] == NOT_YET && type_of(p, is_grad) == type_of(like, is_grad) && p->device == like->device)
+                fits &= put(zro_param_count(p) * zro_dtype_bytes(type_of(p, is_grad)), total, &offsets[k]);
+        }
     }
+    return fits;
 }
 
-static zro_status check_param(const zro_param *p, size_t i, const zro_alloc_config *config)
+static zro_status check_config(const zro_alloc_config *c)
 {
-    char name[ZRO__NAME_BYTES];
+    const zro__bound switches[] = { { "data", c->data, 0, 1, ZRO__SWITCH }, { "grads", c->grads, 0, 1, ZRO__SWITCH } };
+    zro_status st = zro__bounds_check("params_alloc", switches, 2);
 
-    if (!zro__dtype_is_known(p->dtype) || !zro__dtype_is_known(grad_type(p)))
-        return zro__fail(ZRO_ERR_INVALID, "params_alloc: parameter %s: dtype = %d or grad_dtype = %d is no element type",
-                         zro__param_name(p->name, i, name), (int)p->dtype, (int)p->grad_dtype);
-    if (p->memory != NULL || (config->data == ZRO_ON && p->data != NULL) || (config->grads == ZRO_ON && p->grad != NULL))
-        return zro__fail(ZRO_ERR_INVALID, "params_alloc: parameter %s already has memory", zro__param_name(p->name, i, name));
-    return zro__param_check_shape(p, i);
-}
-
-static zro_status check(const zro_param *params, size_t n, const zro_alloc_config *given, zro_alloc_config *config)
-{
-    zro_status st;
-
-    zro_alloc_config_init(config);
-    st = zro__config_take("zro_alloc_config", given, offsetof(zro_alloc_config, data_kind), config, sizeof *config);
-    if (st != ZRO_OK)
-        return st;
-    if (params == NULL || n == 0)
-        return zro__fail(ZRO_ERR_INVALID, "params_alloc: no parameters");
-    if ((config->data != ZRO_ON && config->data != ZRO_OFF) || (config->grads != ZRO_ON && config->grads != ZRO_OFF)
-        || (config->data == ZRO_OFF && config->grads == ZRO_OFF))
-        return zro__fail(ZRO_ERR_INVALID, "params_alloc: data = %d, grads = %d, must be on or off, and not both off",
-                         (int)config->data, (int)config->grads);
-    if (config->data_kind != ZRO_MEMORY_ONCE && config->data_kind != ZRO_MEMORY_EACH)
-        return zro__fail(ZRO_ERR_INVALID, "params_alloc: data_kind = %d is neither EACH nor ONCE", (int)config->data_kind);
-    for (size_t i = 0; st == ZRO_OK && i < n; i++)
-        st = check_param(&params[i], i, config);
+    if (st == ZRO_OK && c->data == ZRO_OFF && c->grads == ZRO_OFF)
+        st = zro__fail(ZRO_ERR_INVALID, "params_alloc: data and grads are both off");
+    if (st == ZRO_OK && c->data_kind != ZRO_MEMORY_ONCE && c->data_kind != ZRO_MEMORY_EACH)
+        st = zro__fail(ZRO_ERR_INVALID, "params_alloc: data_kind = %d is neither each nor once", (int)c->data_kind);
     return st;
 }
 
-static zro_status make_layout(const zro_param *params, size_t n, const zro_alloc_config *config, layout *l)
+static zro_status check(layout *l, const zro_alloc_config *given)
 {
-    l->fits = 1;
-    l->data = zro__alloc_array(NULL, ZRO__KIND_HANDLE, n, 2 * sizeof *l->data);
-    if (l->data == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "params_alloc: out of memory: a list of %zu parameters", n);
-    l->grad = l->data + n;
-    if (config->data == ZRO_ON)
-        lay_out(params, n, 0, l->data, &l->data_bytes, &l->fits);
-    if (config->grads == ZRO_ON)
-        lay_out(params, n, 1, l->grad, &l->grad_bytes, &l->fits);
-    return l->fits ? ZRO_OK : zro__fail(ZRO_ERR_MEMORY, "params_alloc: %zu parameters need more bytes than there can be", n);
+    zro_alloc_config *c = &l->config;
+    zro_status st;
+
+    zro_alloc_config_init(c);
+    st = zro__config_take("zro_alloc_config", given, offsetof(zro_alloc_config, data_kind), c, sizeof *c);
+    if (st != ZRO_OK)
+        return st;
+    if (l->params == NULL || l->n == 0)
+        return zro__fail(ZRO_ERR_INVALID, "params_alloc: no parameters");
+    st = check_config(c);
+    for (size_t i = 0; st == ZRO_OK && i < l->n; i++) {
+        const zro_param *p = &l->params[i];
+
+        st = zro__param_check_types(p, i);
+        if (st == ZRO_OK
+            && (p->memory != NULL || (c->data == ZRO_ON && p->data != NULL) || (c->grads == ZRO_ON && p->grad != NULL)))
+            st = zro__param_fail(ZRO_ERR_INVALID, p->name, i, "it already has memory");
+        if (st == ZRO_OK)
+            st = zro__param_check_shape(p, i);
+    }
+    return st;
 }
 
-/* Everything that fixes where things lie. */
-static zro_status agree(zro_group *group, const zro_param *params, const zro_alloc_config *config, const layout *l, size_t n,
-                        zro_status mine)
+static zro_status make_layout(layout *l)
 {
-    char text[200] = "";
-    uint64_t hash, number = 0;
+    l->data = zro__alloc_array(NULL, ZRO__KIND_HANDLE, l->n, 2 * sizeof *l->data);
+    if (l->data == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "params_alloc: out of memory: a list of %zu parameters", l->n);
+    l->grad = l->data + l->n;
+    if ((l->config.data == ZRO_ON && !lay_out(l, 0, l->data, &l->data_bytes))
+        || (l->config.grads == ZRO_ON && !lay_out(l, 1, l->grad, &l->grad_bytes)))
+        return zro__fail(ZRO_ERR_MEMORY, "params_alloc: %zu parameters need more bytes than memory can hold", l->n);
+    return ZRO_OK;
+}
+
+/* What the ranks compare: everything that decides where arrays lie. */
+static void describe(const void *user, size_t i, char *text, size_t bytes)
+{
+    const layout *l = user;
+    char name[ZRO__NAME_BYTES], shape[ZRO__SHAPE_BYTES];
+
+    if (i == 0)
+        snprintf(text, bytes, "%zu parameters, %zu bytes of data (%s), %zu of gradients", l->n, l->data_bytes,
+                 l->config.data_kind == ZRO_MEMORY_ONCE ? "once" : "each", l->grad_bytes);
+    else
+        snprintf(text, bytes, "parameter %.100s: data at byte %zu, gradient at byte %zu, shape %s",
+                 zro__param_name(l->params[i - 1].name, i - 1, name), l->data[i - 1], l->grad[i - 1],
+                 zro__param_shape(&l->params[i - 1], shape));
+}
+
+static zro_status agree(zro_group *group, const layout *l, zro_status mine)
+{
+    zro__claim claim = { .what = "the arguments of params_alloc",
+                         .n = 1 + l->n,
+                         .describe = describe,
+                         .user = l,
+                         .otherwise = "the arguments of params_alloc differ in something too long to show" };
+    char text[ZRO__CLAIM_BYTES];
     zro_status st = zro__enter(group);
 
     if (st != ZRO_OK)
         return st;
     if (mine == ZRO_OK) {
-        hash = zro__hash(ZRO__HASH_START, l->data, 2 * n * sizeof *l->data);
-        for (size_t i = 0; i < n; i++)
-            hash = zro__hash(hash, params[i].shape, params[i].n_dims * sizeof params[i].shape[0]);
-        snprintf(text, sizeof text, "%zu parameters, %zu bytes of data (%s), %zu of gradients, arranged as %016llx", n,
-                 l->data_bytes, config->data_kind == ZRO_MEMORY_ONCE ? "once" : "each", l->grad_bytes,
-                 (unsigned long long)hash);
+        describe(l, 0, text, sizeof text);
+        claim.hash = zro__hash(ZRO__HASH_START, text, strlen(text));
+        claim.hash = zro__hash(claim.hash, l->data, 2 * l->n * sizeof *l->data);
+        for (size_t i = 0; i < l->n; i++)
+            claim.hash = zro__hash(claim.hash, l->params[i].shape, l->params[i].n_dims * sizeof l->params[i].shape[0]);
     }
-    return zro__leave(group,
-                      zro__agree(&group->board, ZRO__CALL_PARAMS_ALLOC, "the arguments of params_alloc", text, &number, mine));
+    return zro__leave(group, zro__claim_agree(&group->ranks.board, ZRO__CALL_PARAMS_ALLOC, &claim, mine));
 }
 
 static zro_status take(zro_group *group, zro__place *place, const layout *l)
@@ -173,24 +195,23 @@ static zro_status take(zro_group *group, zro__place *place, const layout *l)
     return st;
 }
 
-zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const zro_alloc_config *given)
+zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const zro_alloc_config *config)
 {
-    layout l = { NULL, NULL, 0, 0, 1 };
-    zro_alloc_config config;
+    layout l = { .params = params, .n = n };
     zro__place *place = NULL;
     zro_status st = zro__check_group(group);
 
     if (st != ZRO_OK)
         return st;
-    st = check(params, n, given, &config);
+    st = check(&l, config);
     if (st == ZRO_OK)
-        st = make_layout(params, n, &config, &l);
-    if (st == ZRO_OK && (place = new_place(config.data_kind)) == NULL)
+        st = make_layout(&l);
+    if (st == ZRO_OK && (place = new_place(l.config.data_kind)) == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "params_alloc: out of memory");
-    st = agree(group, params, &config, &l, n, st);
+    st = agree(group, &l, st);
     if (st == ZRO_OK)
         st = take(group, place, &l);
-    for (size_t i = 0; st == ZRO_OK && i < n; i++) { /* each holds on to it */
+    for (size_t i = 0; st == ZRO_OK && i < n; i++) { /* each parameter keeps the place alive */
         zro__place_retain(place);
         params[i].memory = place;
         if (place->data != NULL)
@@ -234,7 +255,7 @@ static zro_status measure(zro__views *v, zro_param *const *params, size_t n, siz
         if (p->memory != NULL || bytes == 0)
             continue;
         if (!put(bytes, total, &offset))
-            return zro__fail(ZRO_ERR_MEMORY, "bucket views: %zu parameters need more bytes than there can be", n);
+            return zro__fail(ZRO_ERR_MEMORY, "bucket views: %zu parameters need more bytes than memory can hold", n);
         v->of[v->n++] = (struct zro__view_of){ p, p->data, NULL, offset, bytes };
     }
     return ZRO_OK;
@@ -253,7 +274,7 @@ zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *c
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: views of %zu parameters", n);
     if (st == ZRO_OK)
         v->place->is_view = 1;
-    st = zro__vote(&group->board, call, st);
+    st = zro__vote(&group->ranks.board, call, st);
     if (st == ZRO_OK && total > 0)
         st = zro_memory_alloc(group, ZRO_MEMORY_EACH, total, &v->place->data);
     if (st != ZRO_OK) {
@@ -262,19 +283,15 @@ zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *c
         return st;
     }
     for (size_t i = 0; i < v->n; i++) {
-        v->of[i].view = (char *)zro_memory_data(v->place->data) + v->of[i].at;
-        memcpy(v->of[i].view, v->of[i].own, v->of[i].bytes);
+        struct zro__view_of *of = &v->of[i];
+
+        of->view = (char *)zro_memory_data(v->place->data) + of->at;
+        memcpy(of->view, of->own, of->bytes);
+        of->param->data = of->view;
+        of->param->memory = v->place;
     }
     *out = v;
     return ZRO_OK;
-}
-
-void zro__views_show(zro__views *v)
-{
-    for (size_t i = 0; i < v->n; i++) {
-        v->of[i].param->data = v->of[i].view;
-        v->of[i].param->memory = v->place;
-    }
 }
 
 void zro__views_undo(zro__views *v, int is_alive)
@@ -285,7 +302,7 @@ void zro__views_undo(zro__views *v, int is_alive)
         for (size_t i = 0; is_alive && i < v->n; i++) {
             zro_param *p = v->of[i].param;
 
-            if (p->memory != v->place) /* never shown */
+            if (p->memory != v->place) /* the program has given the parameter other memory */
                 continue;
             p->memory = NULL;
             if (p->data != v->of[i].view) /* moved by the program */

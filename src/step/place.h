@@ -10,20 +10,20 @@
 #include <stdatomic.h>
 
 #include "base/memory.h"
-#include "group/slot.h"
+#include "board/slot.h"
 #include "zro.h"
 
 typedef struct zro__place {
-    atomic_int refs;
+    atomic_int refs;          /* parameters and handles that use the place */
     zro_memory *data, *grads; /* NULL: not handed out */
-    zro_memory_kind kind;     /* of data */
-    int is_view;              /* an optimizer's, which puts back what was there */
+    zro_memory_kind kind;     /* whether data exists once per rank or once per machine */
+    int is_view;              /* it belongs to an optimizer, which moves the data back in the end */
 } zro__place;
 
 void zro__place_retain(zro__place *place);
 void zro__place_release(zro__place *place); /* takes NULL */
 
-/* The place that has a parameter's data; NULL: the program itself. */
+/* The place that has a parameter's data; NULL: the data are in the program's own memory. */
 zro__place *zro__param_place(const zro_param *param);
 
 /* Data that was moved into group memory, for the way back. */
@@ -33,19 +33,19 @@ typedef struct zro__views {
     size_t n;
     struct zro__view_of {
         zro_param *param;
-        void *own, *view; /* the program's array; where its data is now */
-        size_t at, bytes; /* in the place's */
+        void *own;        /* the program's array */
+        void *view;       /* where its data are now */
+        size_t at, bytes; /* where the view begins in the data of the place, and how long it is */
     } of[];
 } zro__views;
 
-/* Moves the data of n parameters, in this order, into one array a rank; those that zro handed out stay.  Nothing is
- * changed yet: *out has the copies.  Collective; `st` is voted on.  Then show: parameters point there. */
+/* Moves the data of n parameters, in this order, into one array per rank; those that zro handed out stay.  Collective; `st` is
+ * voted on.  On failure nothing has changed. */
 zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro__call call,
                            zro_status st, zro__views **out);
-void zro__views_show(zro__views *views);
 
-/* Copies the data back to where it was, and forgets the views: of all in the list.  Takes NULL.  is_alive = 0: in a forked
- * child, where nothing shared may be touched. */
+/* Copies the data of all views in the list back to where they were, and frees the list.  Takes NULL.  is_alive = 0: the caller
+ * is a forked child, in which shared memory must not be touched, and nothing is copied. */
 void zro__views_undo(zro__views *views, int is_alive);
 
 #endif

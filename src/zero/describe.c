@@ -1,46 +1,19 @@
 /* What an optimizer tells about itself: stages, owners, where parameters lie, what a step delivers. */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "group/group.h"
 #include "zero/optim.h"
 
 enum { RANKS_SHOWN = 16 };
-
-/* A text that may be longer than its room. */
-typedef struct page {
-    char *text;
-    size_t bytes, at;
-} page;
-
-static void say(page *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(page *p, const char *format, ...)
-{
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(p->at < p->bytes ? p->text + p->at : NULL, p->at < p->bytes ? p->bytes - p->at : 0, format, args);
-    va_end(args);
-    p->at += n > 0 ? (size_t)n : 0;
-}
 
 static double mib(double bytes)
 {
     return bytes / 0x1p20;
 }
 
-static const char *partition_name(const zro_plan *plan)
-{
-    static const char *const names[] = { "auto", "flat", "greedy", "buckets", "given" };
-
-    return names[zro__plan_partition(plan)];
-}
-
-static void describe_ranks(const zro_optim *opt, page *p)
+static void describe_ranks(const zro_optim *opt, zro__text *p)
 {
     const int ranks = zro__optim_ranks(opt);
     size_t least = SIZE_MAX, most = 0;
@@ -53,62 +26,63 @@ static void describe_ranks(const zro_optim *opt, page *p)
         most = elements > most ? elements : most;
         if (r >= RANKS_SHOWN || zro_plan_ranges(opt->plan, r, &ranges, &n) != ZRO_OK)
             continue;
-        say(p, "rank %d owns %zu elements in %zu ranges", r, elements, n);
+        zro__text_add(p, "rank %d owns %zu elements in %zu ranges", r, elements, n);
         if (r == zro__optim_rank(opt))
-            say(p, ", %.1f MiB of state here", mib((double)zro__shard_bytes(&opt->cycle.update.shard)));
-        say(p, "\n");
+            zro__text_add(p, ", %.1f MiB of state here", mib((double)zro__shard_bytes(&opt->cycle.update.shard)));
+        zro__text_add(p, "\n");
     }
     if (ranks > 1)
-        say(p, "shards have %zu to %zu elements\n", least, most);
+        zro__text_add(p, "shards have %zu to %zu elements\n", least, most);
 }
 
-static const char *way_of(const zro__lot *lot)
+static const char *way_of(const zro__batch *batch)
 {
-    if (lot->once)
+    if (batch->exists_once)
         return "exist once: not delivered";
-    if (lot->place != NULL)
-        return lot->place->kind == ZRO_MEMORY_ONCE ? "exist once a machine" : "group memory, written in place";
+    if (batch->place != NULL)
+        return batch->place->kind == ZRO_MEMORY_ONCE ? "exist once per machine" : "group memory, written in place";
     return "the program's own arrays, in messages unless they are group memory";
 }
 
-static void describe_lots(const zro_optim *opt, page *p)
+static void describe_batches(const zro_optim *opt, zro__text *p)
 {
     size_t deliveries = 0;
     double bytes = 0;
 
-    for (const zro__lots *l = opt->cycle.lots; l != NULL; l = l->next)
+    for (const zro__batches *l = opt->cycle.batches; l != NULL; l = l->next)
         for (size_t k = 0; k < l->n; k++) {
-            const zro__lot *lot = &l->lots[k];
-            double size = (double)lot->count * (double)zro_dtype_bytes(lot->type);
+            const zro__batch *batch = &l->list[k];
+            double size = (double)batch->count * (double)zro_dtype_bytes(batch->type);
 
-            say(p, "%s, device %d: %.1f MiB in %zu parts of %zu owners; %s\n", zro_dtype_name(lot->type), (int)lot->device,
-                mib(size), lot->n_parts, lot->n_owners, way_of(lot));
-            deliveries += lot->once ? 0 : lot->n_owners;
-            bytes += lot->once ? 0 : size;
+            zro__text_add(p, "%s, device %d: %.1f MiB in %zu parts of %zu owners; %s\n", zro_dtype_name(batch->type),
+                          (int)batch->device, mib(size), batch->n_parts, batch->n_owners, way_of(batch));
+            deliveries += batch->exists_once ? 0 : batch->n_owners;
+            bytes += batch->exists_once ? 0 : size;
         }
     if (zro__optim_ranks(opt) > 1)
-        say(p, "a step makes %zu deliveries, %.1f MiB\n", deliveries, mib(bytes));
+        zro__text_add(p, "a step makes %zu deliveries, %.1f MiB\n", deliveries, mib(bytes));
 }
 
-static void describe(const zro_optim *opt, page *p)
+static void describe(const zro_optim *opt, zro__text *p)
 {
     const zro__cycle *c = &opt->cycle;
 
-    say(p, "optimizer %s, rank %d of %d: %zu parameters in %zu groups, %zu elements\n",
-        opt->rule != NULL ? opt->rule->name : "without a rule", zro__optim_rank(opt), zro__optim_ranks(opt), opt->n_params,
-        zro_optim_groups(opt), zro_plan_elements(opt->plan, ZRO_ALL));
-    say(p, "stages: optimizer alone: nothing is reduced; update and publish at step%s\n",
-        c->clip_norm != 0 || c->skips == ZRO_ON ? ", after one exchange about all gradients (norm, loss scale, skip)" : "");
-    say(p, "passes over gradients: %d; kernels %s, threads %u\n", 1 + (c->clip_norm != 0) + (c->skips == ZRO_ON),
-        c->update.kernels->name, (unsigned)opt->settings.threads);
-    say(p, "partition %s, %zu buckets\n", partition_name(opt->plan), zro_plan_buckets(opt->plan));
+    zro__text_add(p, "optimizer %s, rank %d of %d: %zu parameters in %zu groups, %zu elements\n",
+                  opt->rule != NULL ? opt->rule->name : "without a rule", zro__optim_rank(opt), zro__optim_ranks(opt),
+                  opt->n_params, zro_optim_groups(opt), zro_plan_elements(opt->plan, ZRO_ALL));
+    zro__text_add(p, "stages: optimizer alone: nothing is reduced; update and publish at step%s\n",
+                  c->clip_norm != 0 || c->skips == ZRO_ON ? ", after one exchange about all gradients (norm, loss scale, skip)"
+                                                          : "");
+    zro__text_add(p, "passes over gradients: %d; kernels %s, threads %u\n", 1 + (c->clip_norm != 0) + (c->skips == ZRO_ON),
+                  c->update.kernels->name, (unsigned)opt->settings.threads);
+    zro__text_add(p, "partition %s, %zu buckets\n", zro__partition_name(opt->plan), zro_plan_buckets(opt->plan));
     describe_ranks(opt, p);
-    describe_lots(opt, p);
+    describe_batches(opt, p);
 }
 
 size_t zro_optim_describe(const zro_optim *opt, char *text, size_t bytes)
 {
-    page p = { text, text != NULL ? bytes : 0, 0 };
+    zro__text p = { text, text != NULL ? bytes : 0, 0 };
 
     if (p.bytes > 0)
         text[0] = '\0';

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bounds.h"
 #include "base/cpu.h"
 #include "base/settings.h"
 #include "base/status.h"
@@ -33,23 +34,18 @@ void zro_step_info_init(zro_step_info *info)
         *info = init;
 }
 
-static zro_status check_switch(const char *name, zro_switch s)
-{
-    return s == ZRO_ON || s == ZRO_OFF ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "%s = %d, must be on or off", name, (int)s);
-}
-
 static zro_status check_config(const zro_optim_config *c, const zro_rule *rule)
 {
-    zro_status st = check_switch("masters", c->masters);
+    const zro__bound switches[] = {
+        { "masters", (double)c->masters, 0, 1, ZRO__SWITCH },
+        { "skip_non_finite", (double)c->skip_non_finite, 0, 1, ZRO__SWITCH },
+        { "loss_scale", (double)c->loss_scale, 0, 1, ZRO__SWITCH },
+        { "parameters_as_bucket_view", (double)c->parameters_as_bucket_view, 0, 1, ZRO__SWITCH },
+    };
+    zro_status st = zro__bounds_check(NULL, switches, sizeof switches / sizeof *switches);
 
-    if (st == ZRO_OK)
-        st = check_switch("skip_non_finite", c->skip_non_finite);
-    if (st == ZRO_OK)
-        st = check_switch("loss_scale", c->loss_scale);
-    if (st == ZRO_OK)
-        st = check_switch("parameters_as_bucket_view", c->parameters_as_bucket_view);
     if (st == ZRO_OK && c->rounding != ZRO_NEAREST && c->rounding != ZRO_STOCHASTIC)
-        st = zro__fail(ZRO_ERR_INVALID, "rounding = %d, must be nearest or stochastic", (int)c->rounding);
+        st = zro__fail(ZRO_ERR_INVALID, "rounding must be ZRO_NEAREST or ZRO_STOCHASTIC");
     if (st == ZRO_OK && c->rounding == ZRO_STOCHASTIC && c->masters == ZRO_ON)
         st = zro__fail(ZRO_ERR_INVALID, "rounding = stochastic is for parameters without masters: set masters = off");
     if (st == ZRO_OK)
@@ -90,41 +86,24 @@ void zro__optim_release(zro_optim *opt)
         return;
     zro__views_undo(opt->views, is_alive(opt));
     zro__cycle_free(&opt->cycle);
-    zro_plan_destroy(opt->plan);
+    zro_plan_destroy(opt->plan);                              /* after what has its names */
     if (opt->cycle.group == NULL && getpid() == opt->process) /* a forked child has no threads to join */
         zro__pool_destroy(opt->pool);
-    while (opt->names != NULL) {
-        zro__names *next = opt->names->next;
-
-        zro__free(opt->names);
-        opt->names = next;
-    }
     zro__free(opt->defaults);
-    zro__free(opt->room);
+    zro__free(opt->scratch);
     zro__free(opt->params);
-    zro__free(opt->cut);
     zro_group_destroy(opt->cycle.group); /* last: it keeps the account */
     zro__free(opt);
 }
 
-zro__account *zro__optim_account(zro_optim *opt)
-{
-    return opt->account;
-}
-
-double *zro__optim_first_lr(zro_optim *opt, size_t group)
-{
-    return &opt->cycle.update.shard.groups[group]->first_lr;
-}
-
 int zro__optim_rank(const zro_optim *opt)
 {
-    return opt->cycle.group != NULL ? opt->cycle.group->board.rank : 0;
+    return opt->cycle.group != NULL ? opt->cycle.group->ranks.board.rank : 0;
 }
 
 int zro__optim_ranks(const zro_optim *opt)
 {
-    return opt->cycle.group != NULL ? opt->cycle.group->board.size : 1;
+    return opt->cycle.group != NULL ? opt->cycle.group->ranks.board.size : 1;
 }
 
 void zro_optim_destroy(zro_optim *opt)
@@ -155,8 +134,8 @@ static __attribute__((noinline)) zro_status build(zro_optim *opt, const zro_rule
     opt->rule = rule;
     opt->bucket_views = config->parameters_as_bucket_view;
     opt->defaults = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n_values, sizeof *opt->defaults);
-    opt->room = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n_values, sizeof *opt->room);
-    if (opt->defaults == NULL || opt->room == NULL)
+    opt->scratch = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n_values, sizeof *opt->scratch);
+    if (opt->defaults == NULL || opt->scratch == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: an optimizer");
     st = rule != NULL ? zro__values_read(rule, NULL, rule_config, NULL, 0, opt->defaults) : ZRO_OK;
     if (st == ZRO_OK && opt->cycle.group == NULL && opt->settings.threads > 1)
@@ -179,7 +158,7 @@ static zro_optim *new_handle(zro_group *group, const zro_settings *settings)
     opt->cycle.group = group;
     opt->account = group != NULL ? &group->seat->account : &opt->own;
     opt->settings = group != NULL ? group->settings : *settings;
-    opt->pool = group != NULL ? group->pool : NULL;
+    opt->pool = group != NULL ? group->ranks.pool : NULL;
     return opt;
 }
 
@@ -234,12 +213,17 @@ zro_status zro__optim_check_threads(const zro_optim *opt)
     return st;
 }
 
-zro_status zro__optim_enter(zro_optim *opt)
+static zro_status check_whole(const zro_optim *opt)
 {
     zro_status st = zro__optim_check_threads(opt);
 
-    if (st == ZRO_OK)
-        st = zro__cycle_check(&opt->cycle);
+    return st == ZRO_OK ? zro__cycle_check(&opt->cycle) : st;
+}
+
+zro_status zro__optim_enter(zro_optim *opt)
+{
+    zro_status st = check_whole(opt);
+
     return st == ZRO_OK && opt->cycle.group != NULL ? zro__enter(opt->cycle.group) : st;
 }
 
@@ -251,10 +235,8 @@ zro_status zro__optim_leave(zro_optim *opt, zro_status st)
 zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *group)
 {
     zro__fpmode mode;
-    zro_status st = zro__optim_check_threads(opt);
+    zro_status st = check_whole(opt);
 
-    if (st == ZRO_OK)
-        st = zro__cycle_check(&opt->cycle);
     if (st != ZRO_OK)
         return st;
     if (group == NULL)

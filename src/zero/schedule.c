@@ -1,14 +1,14 @@
-/* Schedules as handles on an optimizer.  The numbers are optim/schedule.h's; here is where they come from and go to.
+/* Schedules as handles on an optimizer.  The numbers are optim/lr.h's; here is where they come from and go to.
  *
- * A tree: chained and sequential ones have parts, the others are leaves.  A leaf is for the groups that existed when it was
- * made. The first lr of a group is kept by the optimizer, because all schedules made on it, also after others have changed lr,
+ * A tree: chained and sequential ones have children, the others are leaves.  A leaf is for the groups that existed when it was
+ * made.  The first lr of a group is kept by the optimizer, because all schedules made on it, also after others have changed lr,
  * begin from the same.
  *
  * A step is taken as a whole or not at all.  The handle that is stepped, the root, reads the groups' values; the tree computes
  * on its copy; then they are set.  If anything fails (a function that returns NaN, a value that the rule refuses), values and
  * states go back to what they were.
  *
- * Who has an owner is a part of it: it cannot be stepped, taken over again or destroyed but with the owner. */
+ * A schedule inside another one is stepped and destroyed by that one, its owner, and cannot be taken over again. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -17,28 +17,29 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/status.h"
-#include "optim/schedule.h"
+#include "optim/lr.h"
+#include "optim/values.h"
 #include "zero/optim.h"
 
-/* By group. */
+/* One number per parameter group. */
 typedef struct values {
     double *lr, *momentum;
 } values;
 
 struct zro_schedule {
-    zro__arena arena; /* that this handle and its arrays are in */
+    zro__arena arena; /* the memory of this handle and its arrays */
     zro__schedule_args args;
-    zro__schedule_state now, before; /* before: what a step that fails goes back to */
+    zro__schedule_state now, before; /* before: the state that a step which fails goes back to */
     zro_optim *optim;                /* retained */
-    zro_schedule *owner, *next;      /* next: in a list of those that are to be destroyed */
-    zro_lr_fn fn;                    /* lambda */
+    zro_schedule *owner;             /* the schedule that has taken this one over, or NULL */
+    zro_lr_fn fn;                    /* the function of a lambda schedule, or NULL */
     void *user;
-    const char *momentum; /* the value that one_cycle, here or in a part, cycles; or NULL */
+    const char *momentum; /* the value that one_cycle, here or in a child, cycles; or NULL */
     size_t n_groups;
-    double *base;               /* of a leaf, by group: the first lr */
-    values work, values_before; /* of a root */
-    size_t n_parts;
-    zro_schedule **parts;
+    double *base;               /* of a leaf: the first lr of each group */
+    values work, values_before; /* of a root: the values that are computed, and those that the groups had */
+    size_t n_children;
+    zro_schedule **children;
 };
 
 /* Arithmetic belongs between a change of the floating-point mode and the next: see cpu.h. */
@@ -60,6 +61,12 @@ void zro_plateau_config_init(zro_plateau_config *config)
 }
 
 /* ---- values ---- */
+
+/* Where the optimizer keeps a group's learning rate as it was before the first schedule; NaN before that. */
+static double *first_lr(const zro_schedule *s, size_t group)
+{
+    return &s->optim->cycle.update.shard.groups[group]->first_lr;
+}
 
 static zro_status read_values(zro_schedule *s)
 {
@@ -85,7 +92,7 @@ static zro_status set_group(zro_schedule *s, size_t g, const values *v)
     return st;
 }
 
-/* On failure all of them are what they were; they were the optimizer's, so it takes them back. */
+/* Sets the values of all groups.  On failure all groups have their old values again, which the rule accepted before. */
 static zro_status write_values(zro_schedule *s)
 {
     for (size_t g = 0; g < s->n_groups; g++) {
@@ -106,20 +113,20 @@ static zro_status write_values(zro_schedule *s)
 static void note_state(zro_schedule *s)
 {
     s->before = s->now;
-    for (size_t i = 0; i < s->n_parts; i++)
-        note_state(s->parts[i]);
+    for (size_t i = 0; i < s->n_children; i++)
+        note_state(s->children[i]);
 }
 
 static void restore_state(zro_schedule *s)
 {
     s->now = s->before;
-    for (size_t i = 0; i < s->n_parts; i++)
-        restore_state(s->parts[i]);
+    for (size_t i = 0; i < s->n_children; i++)
+        restore_state(s->children[i]);
 }
 
 /* ---- steps ---- */
 
-/* What a leaf says at its present state. */
+/* Computes the values of a leaf in its present state. */
 static void apply(const zro_schedule *s, values *v)
 {
     for (size_t g = 0; g < s->n_groups; g++) {
@@ -132,28 +139,38 @@ static void apply(const zro_schedule *s, values *v)
     }
 }
 
-/* As if just made, on the lr that is there. */
+/* Puts a schedule where it is when it has just been made, starting from the present lr. */
 static NOINLINE void begin(zro_schedule *s, values *v)
 {
     zro__schedule_begin(&s->args, &s->now);
     if (s->args.kind == ZRO__SCHEDULE_SEQUENTIAL)
-        begin(s->parts[zro__schedule_reached(&s->args, 0)], v);
-    else if (s->n_parts == 0)
+        begin(s->children[zro__schedule_reached(&s->args, 0)], v);
+    else if (s->n_children == 0)
         apply(s, v);
     else
-        for (size_t i = 0; i < s->n_parts; i++)
-            begin(s->parts[i], v);
+        for (size_t i = 0; i < s->n_children; i++)
+            begin(s->children[i], v);
 }
 
-/* The same on the first lr. */
+/* The same, starting from the first lr. */
 static void begin_anew(zro_schedule *s, values *v)
 {
     const zro_schedule *leaf = s;
 
-    while (leaf->n_parts > 0)
-        leaf = leaf->parts[0];
+    while (leaf->n_children > 0)
+        leaf = leaf->children[0];
     memcpy(v->lr, leaf->base, leaf->n_groups * sizeof *v->lr);
     begin(s, v);
+}
+
+static zro_status begin_and_write(zro_schedule *s)
+{
+    zro__fpmode mode;
+
+    zro__fpmode_enter(&mode);
+    begin(s, &s->work);
+    zro__fpmode_leave(&mode);
+    return write_values(s);
 }
 
 static NOINLINE zro_status advance(zro_schedule *s, double metric, values *v)
@@ -164,14 +181,14 @@ static NOINLINE zro_status advance(zro_schedule *s, double metric, values *v)
         size_t i = zro__schedule_reached(&s->args, s->now.t);
 
         if (i == 0 || s->args.milestones[i - 1] != s->now.t)
-            return advance(s->parts[i], metric, v);
-        begin_anew(s->parts[i], v);
+            return advance(s->children[i], metric, v);
+        begin_anew(s->children[i], v);
         return ZRO_OK;
     }
-    if (st == ZRO_OK && s->n_parts == 0)
+    if (st == ZRO_OK && s->n_children == 0)
         apply(s, v);
-    for (size_t i = 0; i < s->n_parts && st == ZRO_OK; i++)
-        st = advance(s->parts[i], metric, v);
+    for (size_t i = 0; i < s->n_children && st == ZRO_OK; i++)
+        st = advance(s->children[i], metric, v);
     return st;
 }
 
@@ -223,9 +240,9 @@ void zro_schedule_destroy(zro_schedule *s)
 
     if (s == NULL || s->owner != NULL)
         return;
-    for (size_t i = 0; i < s->n_parts; i++) {
-        s->parts[i]->owner = NULL;
-        zro_schedule_destroy(s->parts[i]);
+    for (size_t i = 0; i < s->n_children; i++) {
+        s->children[i]->owner = NULL;
+        zro_schedule_destroy(s->children[i]);
     }
     arena = s->arena;
     optim = s->optim;
@@ -233,27 +250,25 @@ void zro_schedule_destroy(zro_schedule *s)
     zro__optim_release(optim); /* last: the account of the arena is the optimizer's */
 }
 
-/* A handle with all its arrays, for a number of groups and of parts. */
-static zro_status make(zro_optim *optim, const zro__schedule_args *args, size_t n_groups, size_t n_parts, zro_schedule **out)
+/* A handle with all its arrays, for a number of groups and of children. */
+static zro_status make(zro_optim *optim, const zro__schedule_args *args, size_t n_groups, size_t n_children, zro_schedule **out)
 {
     zro__arena arena = { 0 };
+    zro_schedule **children, *s;
     uint64_t *milestones;
-    zro_schedule *s;
-    zro_status st;
+    double *numbers;
+    const zro__array arrays[] = { { &s, 1, sizeof *s },
+                                  { &numbers, n_groups, 5 * sizeof *numbers },
+                                  { &children, n_children, sizeof *children },
+                                  { &milestones, args->n_milestones, sizeof *milestones } };
+    zro_status st = zro__arena_arrays(&arena, optim->account, "a schedule", arrays, sizeof arrays / sizeof *arrays);
 
-    zro__arena_plan(&arena, 1, sizeof *s);
-    zro__arena_plan(&arena, n_groups, 5 * sizeof *s->base);
-    zro__arena_plan(&arena, n_parts, sizeof *s->parts);
-    zro__arena_plan(&arena, args->n_milestones, sizeof *milestones);
-    st = zro__arena_init(&arena, zro__optim_account(optim), "a schedule");
     if (st != ZRO_OK)
         return st;
-    s = zro__arena_take(&arena, 1, sizeof *s);
-    s->base = zro__arena_take(&arena, n_groups, 5 * sizeof *s->base);
-    s->work = (values){ s->base + n_groups, s->base + 2 * n_groups };
-    s->values_before = (values){ s->base + 3 * n_groups, s->base + 4 * n_groups };
-    s->parts = zro__arena_take(&arena, n_parts, sizeof *s->parts);
-    milestones = zro__arena_take(&arena, args->n_milestones, sizeof *milestones);
+    s->base = numbers;
+    s->work = (values){ numbers + n_groups, numbers + 2 * n_groups };
+    s->values_before = (values){ numbers + 3 * n_groups, numbers + 4 * n_groups };
+    s->children = children;
     if (args->n_milestones > 0)
         memcpy(milestones, args->milestones, args->n_milestones * sizeof *milestones);
     s->arena = arena;
@@ -268,35 +283,26 @@ static zro_status make(zro_optim *optim, const zro__schedule_args *args, size_t 
 
 /* ---- leaves ---- */
 
-static int has_value(const zro_optim *optim, const char *name)
-{
-    const char *there;
-
-    for (size_t i = 0; (there = zro_optim_value_name(optim, i)) != NULL; i++)
-        if (strcmp(there, name) == 0)
-            return 1;
-    return 0;
-}
-
 static zro_status find_momentum(zro_schedule *s)
 {
+    static const char *const names[] = { "momentum", "beta1" };
+
     if (s->args.kind != ZRO__SCHEDULE_ONE_CYCLE || !s->args.one_cycle.cycle_momentum)
         return ZRO_OK;
-    if (has_value(s->optim, "momentum"))
-        s->momentum = "momentum";
-    else if (has_value(s->optim, "beta1"))
-        s->momentum = "beta1";
-    else
+    for (size_t i = 0; s->momentum == NULL && s->optim->rule != NULL && i < 2; i++)
+        if (zro__values_find(s->optim->rule, names[i]) >= 0)
+            s->momentum = names[i];
+    if (s->momentum == NULL)
         return zro__fail(ZRO_ERR_INVALID,
                          "schedule_one_cycle: cycle_momentum = on, but the rule has neither momentum nor beta1");
     return ZRO_OK;
 }
 
-/* What the groups began with: the present lr if this is the first schedule; one_cycle brings its own. */
+/* The lr that the groups began with: the present one if this is the first schedule; one_cycle computes its own. */
 static NOINLINE void find_base(zro_schedule *s)
 {
     for (size_t g = 0; g < s->n_groups; g++) {
-        double first = *zro__optim_first_lr(s->optim, g);
+        double first = *first_lr(s, g);
 
         s->base[g] = isnan(first) ? s->work.lr[g] : first;
         if (s->args.kind == ZRO__SCHEDULE_ONE_CYCLE)
@@ -304,7 +310,7 @@ static NOINLINE void find_base(zro_schedule *s)
     }
 }
 
-/* Momentum is at one_cycle's low end only later: the rule is asked now. */
+/* one_cycle reaches its lowest momentum only later; setting it now tells early whether the rule accepts it. */
 static zro_status try_momentum(zro_schedule *s)
 {
     if (s->momentum == NULL)
@@ -327,26 +333,27 @@ static zro_status start(zro_schedule *s)
         return st;
     zro__fpmode_enter(&mode);
     find_base(s);
-    begin(s, &s->work);
     zro__fpmode_leave(&mode);
-    st = write_values(s);
+    st = begin_and_write(s);
     for (size_t g = 0; g < s->n_groups && st == ZRO_OK && s->args.kind != ZRO__SCHEDULE_PLATEAU; g++)
-        *zro__optim_first_lr(s->optim, g) = s->base[g];
+        *first_lr(s, g) = s->base[g];
     return st;
 }
 
-static zro_status create(zro_optim *optim, const zro__schedule_args *args, zro_lr_fn fn, void *user, zro_schedule **out)
+/* Creates a leaf.  `st` is the result of the checks that were made already. */
+static zro_status create(zro_optim *optim, zro_status st, const zro__schedule_args *args, zro_lr_fn fn, void *user,
+                         zro_schedule **out)
 {
     const char *name = zro__schedule_name(args->kind);
     zro_schedule *s;
-    zro_status st;
 
     if (out == NULL)
         return zro__fail(ZRO_ERR_INVALID, "schedule_%s: out is NULL", name);
     *out = NULL;
-    if (optim == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "schedule_%s: the optimizer is NULL", name);
-    st = zro__schedule_check(args);
+    if (st == ZRO_OK && optim == NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "schedule_%s: the optimizer is NULL", name);
+    if (st == ZRO_OK)
+        st = zro__schedule_check(args);
     if (st == ZRO_OK)
         st = make(optim, args, zro_optim_groups(optim), 0, &s);
     if (st != ZRO_OK)
@@ -361,116 +368,94 @@ static zro_status create(zro_optim *optim, const zro__schedule_args *args, zro_l
     return st;
 }
 
+static zro_status leaf(zro_optim *optim, const zro__schedule_args *args, zro_schedule **out)
+{
+    return create(optim, ZRO_OK, args, NULL, NULL, out);
+}
+
 zro_status zro_schedule_step_lr(zro_optim *optim, uint64_t step_size, double gamma, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_STEP_LR, .step_size = step_size, .gamma = gamma };
-
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_STEP_LR, .step_size = step_size, .gamma = gamma }, out);
 }
 
 zro_status zro_schedule_multi_step(zro_optim *optim, const uint64_t *milestones, size_t n, double gamma, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_MULTI_STEP, .milestones = milestones, .n_milestones = n, .gamma = gamma };
+    const zro__schedule_args args = { ZRO__SCHEDULE_MULTI_STEP, .milestones = milestones, .n_milestones = n, .gamma = gamma };
 
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &args, out);
 }
 
 zro_status zro_schedule_exponential(zro_optim *optim, double gamma, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_EXPONENTIAL, .gamma = gamma };
-
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_EXPONENTIAL, .gamma = gamma }, out);
 }
 
 zro_status zro_schedule_polynomial(zro_optim *optim, uint64_t total_iters, double power, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_POLYNOMIAL, .total_iters = total_iters, .power = power };
-
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_POLYNOMIAL, .total_iters = total_iters, .power = power }, out);
 }
 
 zro_status zro_schedule_cosine(zro_optim *optim, uint64_t t_max, double eta_min, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_COSINE, .t_max = t_max, .eta_min = eta_min };
-
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_COSINE, .t_max = t_max, .eta_min = eta_min }, out);
 }
 
 zro_status zro_schedule_cosine_restarts(zro_optim *optim, uint64_t t_0, uint64_t t_mult, double eta_min, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_COSINE_RESTARTS, .t_0 = t_0, .t_mult = t_mult, .eta_min = eta_min };
+    const zro__schedule_args args = { ZRO__SCHEDULE_COSINE_RESTARTS, .t_0 = t_0, .t_mult = t_mult, .eta_min = eta_min };
 
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &args, out);
 }
 
 zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end_factor, uint64_t total_iters,
                                zro_schedule **out)
 {
-    zro__schedule_args args = {
-        .kind = ZRO__SCHEDULE_LINEAR, .start_factor = start_factor, .end_factor = end_factor, .total_iters = total_iters
-    };
+    const zro__schedule_args args = { ZRO__SCHEDULE_LINEAR, .start_factor = start_factor, .end_factor = end_factor,
+                                      .total_iters = total_iters };
 
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &args, out);
 }
 
 zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total_iters, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_CONSTANT, .factor = factor, .total_iters = total_iters };
-
-    return create(optim, &args, NULL, NULL, out);
+    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_CONSTANT, .factor = factor, .total_iters = total_iters }, out);
 }
 
 zro_status zro_schedule_one_cycle(zro_optim *optim, const zro_one_cycle_config *config, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_ONE_CYCLE, .one_cycle = one_cycle_defaults };
+    zro__schedule_args args = { ZRO__SCHEDULE_ONE_CYCLE, .one_cycle = one_cycle_defaults };
     zro_status st =
         zro__config_take("zro_one_cycle_config", config, offsetof(zro_one_cycle_config, final_div_factor) + sizeof(double),
                          &args.one_cycle, sizeof args.one_cycle);
 
-    if (out != NULL)
-        *out = NULL;
-    return st != ZRO_OK ? st : create(optim, &args, NULL, NULL, out);
+    return create(optim, st, &args, NULL, NULL, out);
 }
 
 zro_status zro_schedule_plateau(zro_optim *optim, const zro_plateau_config *config, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_PLATEAU, .plateau = plateau_defaults };
+    zro__schedule_args args = { ZRO__SCHEDULE_PLATEAU, .plateau = plateau_defaults };
     zro_status st = zro__config_take("zro_plateau_config", config, offsetof(zro_plateau_config, eps) + sizeof(double),
                                      &args.plateau, sizeof args.plateau);
 
-    if (out != NULL)
-        *out = NULL;
-    return st != ZRO_OK ? st : create(optim, &args, NULL, NULL, out);
+    return create(optim, st, &args, NULL, NULL, out);
 }
 
 zro_status zro_schedule_lambda(zro_optim *optim, zro_lr_fn fn, void *user, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_LAMBDA };
+    const zro__schedule_args args = { .kind = ZRO__SCHEDULE_LAMBDA };
 
-    if (out != NULL)
-        *out = NULL;
-    if (fn == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "schedule_lambda: fn is NULL");
-    return create(optim, &args, fn, user, out);
+    return create(optim, fn != NULL ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "schedule_lambda: fn is NULL"), &args, fn, user, out);
 }
 
 /* ---- chained and sequential ---- */
 
-/* The place of the first entry that is schedules[i]. */
-static size_t first_place(zro_schedule *const *schedules, size_t i)
-{
-    size_t at = 0;
-
-    while (schedules[at] != schedules[i])
-        at++;
-    return at;
-}
-
-static zro_status check_part(const char *name, zro_schedule *const *schedules, size_t i)
+static zro_status check_child(const char *name, zro_schedule *const *schedules, size_t i)
 {
     const zro_schedule *s = schedules[i];
-    size_t at = first_place(schedules, i);
+    size_t at = 0;
 
+    while (schedules[at] != s)
+        at++;
     if (s == NULL)
         return zro__fail(ZRO_ERR_INVALID, "schedule_%s: schedules[%zu] is NULL", name, i);
     if (at != i)
@@ -484,98 +469,72 @@ static zro_status check_part(const char *name, zro_schedule *const *schedules, s
     return ZRO_OK;
 }
 
-static zro_status check_parts(const zro__schedule_args *args, zro_schedule *const *schedules, size_t n)
+/* Destroys each schedule of a list once, and none that another schedule has taken over.  Marks them on the way to the end of the
+ * list and destroys them on the way back: when `owner` is read all still exist, also one that is listed beside its owner. */
+static void drop(zro_schedule *const *schedules, size_t n)
+{
+    zro_schedule *s = schedules != NULL && n > 0 ? schedules[0] : NULL;
+    const int ours = s != NULL && s->owner == NULL;
+
+    if (ours)
+        s->owner = s;
+    if (schedules != NULL && n > 1)
+        drop(schedules + 1, n - 1);
+    if (!ours)
+        return;
+    s->owner = NULL;
+    zro_schedule_destroy(s);
+}
+
+/* What the children of a sequence did to lr when they were made is undone; then the one that is in charge begins. */
+static zro_status adopt(zro_schedule *s, zro_schedule *const *schedules, size_t n)
+{
+    zro_status st;
+
+    s->n_children = n;
+    for (size_t i = 0; i < n; i++) {
+        s->children[i] = schedules[i];
+        s->children[i]->owner = s;
+        if (s->children[i]->momentum != NULL)
+            s->momentum = s->children[i]->momentum;
+    }
+    if (s->args.kind != ZRO__SCHEDULE_SEQUENTIAL)
+        return ZRO_OK;
+    st = read_values(s);
+    for (size_t g = 0; st == ZRO_OK && g < s->n_groups; g++)
+        s->work.lr[g] = *first_lr(s, g);
+    return st == ZRO_OK ? begin_and_write(s) : st;
+}
+
+/* `out` may be an entry of the list: nothing is written there before all is read. */
+static zro_status combine(const zro__schedule_args *args, zro_schedule *const *schedules, size_t n, zro_schedule **out)
 {
     const char *name = zro__schedule_name(args->kind);
+    zro_schedule *s = NULL;
+    size_t n_groups = 0;
     zro_status st = ZRO_OK;
 
     if (schedules == NULL || n == 0)
-        return zro__fail(ZRO_ERR_INVALID, "schedule_%s: there are no schedules", name);
-    for (size_t i = 0; i < n && st == ZRO_OK; i++)
-        st = check_part(name, schedules, i);
-    return st != ZRO_OK ? st : zro__schedule_check(args);
-}
-
-/* Each once, and none that somebody else has: all that are ours are linked before the first is destroyed, with its parts. */
-static void drop(zro_schedule *const *schedules, size_t n)
-{
-    zro_schedule *list = NULL;
-
-    for (size_t i = 0; schedules != NULL && i < n; i++) {
-        zro_schedule *s = schedules[i];
-
-        if (s == NULL || s->owner != NULL)
-            continue;
-        s->owner = s;
-        s->next = list;
-        list = s;
+        st = zro__fail(ZRO_ERR_INVALID, "schedule_%s: there are no schedules", name);
+    for (size_t i = 0; st == ZRO_OK && i < n; i++) {
+        st = check_child(name, schedules, i);
+        if (st == ZRO_OK && schedules[i]->n_groups > n_groups)
+            n_groups = schedules[i]->n_groups;
     }
-    while (list != NULL) {
-        zro_schedule *s = list;
-
-        list = s->next;
-        s->owner = NULL;
-        zro_schedule_destroy(s);
-    }
-}
-
-/* What the parts did to lr when they were made is undone; then the one that runs begins. */
-static zro_status start_sequence(zro_schedule *s)
-{
-    zro__fpmode mode;
-    zro_status st = read_values(s);
-
-    if (st != ZRO_OK)
-        return st;
-    for (size_t g = 0; g < s->n_groups; g++)
-        s->work.lr[g] = *zro__optim_first_lr(s->optim, g);
-    zro__fpmode_enter(&mode);
-    begin(s, &s->work);
-    zro__fpmode_leave(&mode);
-    return write_values(s);
-}
-
-static zro_status take_over(const zro__schedule_args *args, zro_schedule *const *schedules, size_t n, zro_schedule **out)
-{
-    zro_schedule *s;
-    size_t n_groups = 0;
-    zro_status st;
-
-    for (size_t i = 0; i < n; i++)
-        n_groups = schedules[i]->n_groups > n_groups ? schedules[i]->n_groups : n_groups;
-    st = make(schedules[0]->optim, args, n_groups, n, &s);
-    if (st != ZRO_OK) {
-        drop(schedules, n);
-        return st;
-    }
-    s->n_parts = n;
-    for (size_t i = 0; i < n; i++) {
-        s->parts[i] = schedules[i];
-        s->parts[i]->owner = s;
-        if (s->parts[i]->momentum != NULL)
-            s->momentum = s->parts[i]->momentum;
-    }
-    if (args->kind == ZRO__SCHEDULE_SEQUENTIAL)
-        st = start_sequence(s);
-    if (st != ZRO_OK)
-        zro_schedule_destroy(s);
-    else
-        *out = s;
-    return st;
-}
-
-/* `out` may be a place of the list: nothing is written there before all is read. */
-static zro_status combine(const zro__schedule_args *args, zro_schedule *const *schedules, size_t n, zro_schedule **out)
-{
-    zro_schedule *s = NULL;
-    zro_status st = check_parts(args, schedules, n);
-
-    if (st == ZRO_OK && out == NULL)
-        st = zro__fail(ZRO_ERR_INVALID, "schedule_%s: out is NULL", zro__schedule_name(args->kind));
     if (st == ZRO_OK)
-        st = take_over(args, schedules, n, &s);
-    else
+        st = zro__schedule_check(args);
+    if (st == ZRO_OK && out == NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "schedule_%s: out is NULL", name);
+    if (st == ZRO_OK)
+        st = make(schedules[0]->optim, args, n_groups, n, &s);
+    if (st != ZRO_OK)
         drop(schedules, n);
+    else
+        st = adopt(s, schedules, n);
+    if (st != ZRO_OK) {
+        zro_schedule_destroy(s);
+        s = NULL;
+    }
     if (out != NULL)
         *out = s;
     return st;
@@ -583,14 +542,12 @@ static zro_status combine(const zro__schedule_args *args, zro_schedule *const *s
 
 zro_status zro_schedule_chained(zro_schedule *const *schedules, size_t n, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_CHAINED };
-
-    return combine(&args, schedules, n, out);
+    return combine(&(zro__schedule_args){ .kind = ZRO__SCHEDULE_CHAINED }, schedules, n, out);
 }
 
 zro_status zro_schedule_sequential(zro_schedule *const *schedules, size_t n, const uint64_t *milestones, zro_schedule **out)
 {
-    zro__schedule_args args = { .kind = ZRO__SCHEDULE_SEQUENTIAL, .milestones = milestones, .n_milestones = n > 0 ? n - 1 : 0 };
+    zro__schedule_args args = { ZRO__SCHEDULE_SEQUENTIAL, .milestones = milestones, .n_milestones = n > 0 ? n - 1 : 0 };
 
     return combine(&args, schedules, n, out);
 }

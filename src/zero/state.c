@@ -1,7 +1,4 @@
-/* The container of an optimizer's state: see state.h.
- *
- * Names are copied into blocks of text that never move, so that what asking has handed out stays until destroy.  A name that
- * was used lately is not copied again: slots and values of all parameters and groups have the same few. */
+/* The container of an optimizer's state: see state.h. */
 #include "zero/state.h"
 
 #include <inttypes.h>
@@ -13,46 +10,33 @@
 #include "base/param.h"
 #include "base/status.h"
 
-enum { TEXT_BYTES = 64 << 10, BLOCK_BYTES = 1 << 20, FIRST_BLOCK_BYTES = 4 << 10 };
-
-struct zro__state_texts {
-    zro__state_texts *next;
-    size_t used, bytes;
-    char text[];
-};
+enum { BLOCK_BYTES = 1 << 20, FIRST_BLOCK_BYTES = 4 << 10 };
 
 /* ---- names ---- */
 
-/* The length of the UTF-8 character that begins here, 0 if there is none: no overlong forms, surrogates or numbers above
- * 10ffff. */
-static size_t utf8_length(const unsigned char *s)
-{
-    size_t n = 0;
-
-    if (s[0] < 0x80)
-        n = 1;
-    else if (s[0] >= 0xc2 && s[0] < 0xf5)
-        n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf0 && s[1] < 0x90)
-        || (s[0] == 0xf4 && s[1] >= 0x90))
-        return 0;
-    return n;
-}
-
+/* No overlong forms, surrogates or numbers above 10ffff. */
 static int is_utf8(const char *text)
 {
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 }; /* by the number of bytes */
     const unsigned char *s = (const unsigned char *)text;
 
-    for (size_t n; *s != 0; s += n)
-        if ((n = utf8_length(s)) == 0)
+    for (size_t n; *s != 0; s += n) {
+        uint32_t code;
+
+        n = *s < 0x80 ? 1 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : 4;
+        code = n == 1 ? *s : *s & (0x7fU >> (n == 4 ? 3 : n));
+        for (size_t i = 1; i < n; i++) {
+            if ((s[i] & 0xc0) != 0x80)
+                return 0;
+            code = code << 6 | (s[i] & 0x3f);
+        }
+        if ((*s & 0xc0) == 0x80 || code < least[n] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff)
             return 0;
+    }
     return 1;
 }
 
-/* `what` is what the name is for. */
+/* `what` says in texts whose name it is. */
 static zro_status check_name(const char *what, const char *name)
 {
     if (name == NULL)
@@ -65,15 +49,6 @@ static zro_status check_name(const char *what, const char *name)
     if (!is_utf8(name))
         return zro__fail(ZRO_ERR_INVALID, "the name of %s is not UTF-8", what);
     return ZRO_OK;
-}
-
-static zro_status check_slot_name(const char *name)
-{
-    zro_status st = check_name("a slot", name);
-
-    if (st == ZRO_OK && strchr(name, ':') != NULL)
-        return zro__fail(ZRO_ERR_INVALID, "slot \"%s\": its name must not contain ':'", name);
-    return st;
 }
 
 /* A value's name, or "<list>:<place in it>". */
@@ -93,42 +68,34 @@ static zro_status check_value_name(const char *name)
     return ZRO_OK;
 }
 
-static char *text_room(zro_state *s, size_t bytes)
+/* Makes one of the state's tables long enough for `need` rows. */
+static zro_status grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what)
 {
-    zro__state_texts *t = s->texts;
+    if (zro__grow(NULL, table, capacity, need, row_bytes))
+        return ZRO_OK;
+    return zro__fail(ZRO_ERR_MEMORY, "out of memory: a state with %zu %s", need, what);
+}
 
-    if (t == NULL || t->bytes - t->used < bytes) {
-        t = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *t + TEXT_BYTES);
-        if (t == NULL)
-            return NULL;
-        t->bytes = TEXT_BYTES;
-        t->next = s->texts;
-        s->texts = t;
+const char *zro__state_text(const zro_state *s, size_t name)
+{
+    return name != ZRO__STATE_NONE ? s->texts[name / ZRO__STATE_TEXT_BYTES] + name % ZRO__STATE_TEXT_BYTES : NULL;
+}
+
+/* Copies a name to the end of the text; a name never spans two blocks. */
+static zro_status copy_name(zro_state *s, const char *name, size_t *out)
+{
+    const size_t bytes = strlen(name) + 1;
+
+    if (s->n_texts * ZRO__STATE_TEXT_BYTES - s->text_end < bytes) {
+        if (!zro__grow(NULL, &s->texts, &s->texts_capacity, s->n_texts + 1, sizeof *s->texts)
+            || (s->texts[s->n_texts] = zro__alloc(NULL, ZRO__KIND_HANDLE, ZRO__STATE_TEXT_BYTES)) == NULL)
+            return zro__fail(ZRO_ERR_MEMORY, "out of memory: the name %s of a state", name);
+        s->text_end = s->n_texts++ * ZRO__STATE_TEXT_BYTES;
     }
-    t->used += bytes;
-    return t->text + t->used - bytes;
-}
-
-static const char *copy_name(zro_state *s, const char *name)
-{
-    size_t bytes = strlen(name) + 1;
-    char *copy = text_room(s, bytes);
-
-    return copy != NULL ? memcpy(copy, name, bytes) : NULL;
-}
-
-static const char *share_name(zro_state *s, const char *name)
-{
-    enum { RECENT = sizeof s->recent / sizeof *s->recent };
-    const char *copy;
-
-    for (unsigned i = 0; i < RECENT && s->recent[i] != NULL; i++)
-        if (strcmp(s->recent[i], name) == 0)
-            return s->recent[i];
-    copy = copy_name(s, name);
-    if (copy != NULL)
-        s->recent[s->next_recent++ % RECENT] = copy;
-    return copy;
+    *out = s->text_end;
+    s->text_end += bytes;
+    memcpy(s->texts[s->n_texts - 1] + *out % ZRO__STATE_TEXT_BYTES, name, bytes);
+    return ZRO_OK;
 }
 
 int zro__state_is_ignored(const char *name)
@@ -163,11 +130,10 @@ zro_status zro_state_create(const char *rule, zro_state **out)
     if (st != ZRO_OK)
         return st;
     s = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *s);
-    if (s != NULL)
-        s->rule = copy_name(s, rule);
-    if (s == NULL || s->rule == NULL) {
+    st = s != NULL ? copy_name(s, rule, &s->rule) : zro__fail(ZRO_ERR_MEMORY, "out of memory: a state");
+    if (st != ZRO_OK) {
         zro_state_destroy(s);
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a state");
+        return st;
     }
     s->table = zro_rule_find(rule);
     *out = s;
@@ -178,41 +144,29 @@ void zro_state_destroy(zro_state *s)
 {
     if (s == NULL)
         return;
-    for (size_t i = 0; i < s->n_groups; i++)
-        zro__free(s->groups[i].values);
     for (zro__state_block *b = s->first_block, *next; b != NULL; b = next) {
         next = b->next;
         zro__free(b->data);
         zro__free(b);
     }
-    for (zro__state_texts *t = s->texts, *next; t != NULL; t = next) {
-        next = t->next;
-        zro__free(t);
-    }
+    for (size_t i = 0; i < s->n_texts; i++)
+        zro__free(s->texts[i]);
+    zro__free(s->texts);
     zro__free(s->groups);
+    zro__free(s->values);
     zro__free(s->params);
     zro__free(s->slots);
     zro__free(s);
 }
 
-/* Room for one more in a list of n items; the list may move. */
-static zro_status grow(void *list, size_t n, size_t *room, size_t item, const char *what)
+/* Puts row number `row` at the end of a list; next_of_last is the field `next` of the row that was the last. */
+static void append(zro__state_list *list, size_t row, size_t *next_of_last)
 {
-    size_t more = *room < 8 ? 8 : 2 * *room;
-    void *old, *larger;
-
-    if (n < *room)
-        return ZRO_OK;
-    larger = zro__alloc_array(NULL, ZRO__KIND_HANDLE, more, item);
-    if (larger == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a state with %zu %s", n + 1, what);
-    memcpy(&old, list, sizeof old);
-    if (n > 0)
-        memcpy(larger, old, n * item);
-    zro__free(old);
-    memcpy(list, &larger, sizeof larger);
-    *room = more;
-    return ZRO_OK;
+    if (list->n++ == 0)
+        list->first = row;
+    else
+        *next_of_last = row;
+    list->last = row;
 }
 
 /* ---- groups and values ---- */
@@ -226,88 +180,98 @@ static zro_status check_group(const zro_state *s, size_t group)
     return st;
 }
 
-static zro__state_value *find_value(const zro__state_group *g, const char *name)
+zro__state_value *zro__state_find_value(const zro_state *s, size_t group, const char *name)
 {
-    for (size_t i = 0; i < g->n_values; i++)
-        if (strcmp(g->values[i].name, name) == 0)
-            return &g->values[i];
+    for (size_t i = s->groups[group].values.first; i != ZRO__STATE_NONE; i = s->values[i].next)
+        if (strcmp(zro__state_text(s, s->values[i].name), name) == 0)
+            return &s->values[i];
     return NULL;
 }
 
-static zro_status set_value(zro_state *s, zro__state_group *g, const char *name, double value, zro_hyper_kind kind)
+static zro_status add_value(zro_state *s, size_t group, const char *name)
 {
-    zro__state_value *v;
-    zro_status st = check_value_name(name);
-    const char *copy;
+    zro__state_list *list = &s->groups[group].values;
+    zro__state_value value = { .group = group, .next = ZRO__STATE_NONE };
+    zro_status st;
 
+    if (list->n == ZRO__STATE_MAX_VALUES)
+        return zro__fail(ZRO_ERR_INVALID, "value \"%s\": a group has at most %d values", name, ZRO__STATE_MAX_VALUES);
+    st = grow(&s->values, &s->values_capacity, s->n_values + 1, sizeof value, "values");
+    if (st == ZRO_OK)
+        st = copy_name(s, name, &value.name);
     if (st != ZRO_OK)
         return st;
-    v = find_value(g, name);
-    if (v == NULL) {
-        if (g->n_values == ZRO__STATE_MAX_VALUES)
-            return zro__fail(ZRO_ERR_INVALID, "value \"%s\": a group has at most %d values", name, ZRO__STATE_MAX_VALUES);
-        st = grow(&g->values, g->n_values, &g->room, sizeof *g->values, "values in a group");
-        if (st != ZRO_OK)
-            return st;
-        copy = share_name(s, name);
-        if (copy == NULL)
-            return zro__fail(ZRO_ERR_MEMORY, "out of memory: value \"%s\" of a state", name);
-        v = &g->values[g->n_values++];
-        v->name = copy;
-    }
-    v->value = value;
-    v->kind = value == 0 || value == 1 ? kind : ZRO_REAL;
+    s->values[s->n_values] = value;
+    append(list, s->n_values, list->n > 0 ? &s->values[list->last].next : NULL);
+    s->n_values++;
     return ZRO_OK;
 }
 
 zro_status zro__state_set_value(zro_state *s, size_t group, const char *name, double value, zro_hyper_kind kind)
 {
     zro_status st = check_group(s, group);
+    zro__state_value *v;
 
-    return st != ZRO_OK ? st : set_value(s, &s->groups[group], name, value, kind);
+    if (st == ZRO_OK)
+        st = check_value_name(name);
+    if (st == ZRO_OK && zro__state_find_value(s, group, name) == NULL)
+        st = add_value(s, group, name);
+    if (st != ZRO_OK)
+        return st;
+    v = zro__state_find_value(s, group, name);
+    v->value = value;
+    v->kind = kind == ZRO_FLAG && (value == 0 || value == 1) ? ZRO_FLAG : ZRO_REAL;
+    return ZRO_OK;
 }
 
-static zro_hyper_kind kind_of(const zro_state *s, const char *name)
+int zro__state_find_hyper(const zro_rule *rule, const char *name)
 {
-    for (size_t i = 0; s->table != NULL && name != NULL && i < s->table->n_hypers; i++) {
-        const zro_hyper *h = &s->table->hypers[i];
-
-        if (strcmp(h->name, name) == 0 || (h->torch != NULL && strcmp(h->torch, name) == 0))
-            return h->kind;
-    }
-    return name != NULL && zro__state_is_ignored(name) ? ZRO_FLAG : ZRO_REAL;
+    for (size_t i = 0; rule != NULL && i < rule->n_hypers; i++)
+        if (strcmp(rule->hypers[i].name, name) == 0
+            || (rule->hypers[i].torch != NULL && strcmp(rule->hypers[i].torch, name) == 0))
+            return (int)i;
+    return -1;
 }
 
 zro_status zro_state_set_value(zro_state *s, size_t group, const char *name, double value)
 {
-    zro_status st = check_group(s, group);
+    zro_hyper_kind kind = ZRO_REAL;
+    int i = s != NULL && name != NULL ? zro__state_find_hyper(s->table, name) : -1;
 
-    return st != ZRO_OK ? st : set_value(s, &s->groups[group], name, value, kind_of(s, name));
+    if (i >= 0)
+        kind = s->table->hypers[i].kind;
+    else if (name != NULL && zro__state_is_ignored(name))
+        kind = ZRO_FLAG;
+    return zro__state_set_value(s, group, name, value, kind);
 }
 
 zro_status zro_state_add_group(zro_state *s, const zro_value *values, size_t n)
 {
-    zro__state_group group = { 0 };
     zro_status st = zro__state_check(s);
+    size_t n_values, group;
 
     if (st != ZRO_OK)
         return st;
     if (values == NULL && n > 0)
         return zro__fail(ZRO_ERR_INVALID, "state_add_group: values is NULL, but n = %zu", n);
-    st = grow(&s->groups, s->n_groups, &s->groups_room, sizeof *s->groups, "groups");
+    st = grow(&s->groups, &s->groups_capacity, s->n_groups + 1, sizeof *s->groups, "groups");
+    if (st != ZRO_OK)
+        return st;
+    n_values = s->n_values;
+    group = s->n_groups++;
+    s->groups[group] =
+        (zro__state_group){ .first = s->n_params, .values = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE } };
     for (size_t i = 0; i < n && st == ZRO_OK; i++) {
-        if (values[i].name != NULL && find_value(&group, values[i].name) != NULL)
+        if (values[i].name != NULL && zro__state_find_value(s, group, values[i].name) != NULL)
             st = zro__fail(ZRO_ERR_INVALID, "value \"%s\" is there twice", values[i].name);
         else
-            st = set_value(s, &group, values[i].name, values[i].value, kind_of(s, values[i].name));
+            st = zro_state_set_value(s, group, values[i].name, values[i].value);
     }
-    if (st != ZRO_OK) {
-        zro__free(group.values);
-        return st;
+    if (st != ZRO_OK) { /* group and values are the last rows of their tables */
+        s->n_groups = group;
+        s->n_values = n_values;
     }
-    group.first = s->n_params;
-    s->groups[s->n_groups++] = group;
-    return ZRO_OK;
+    return st;
 }
 
 zro_status zro_state_group(const zro_state *s, size_t group, size_t *first, size_t *n, size_t *n_values)
@@ -321,22 +285,24 @@ zro_status zro_state_group(const zro_state *s, size_t group, size_t *first, size
     if (n != NULL)
         *n = s->groups[group].n;
     if (n_values != NULL)
-        *n_values = s->groups[group].n_values;
+        *n_values = s->groups[group].values.n;
     return ZRO_OK;
 }
 
 zro_status zro_state_value(const zro_state *s, size_t group, size_t i, zro_value *value)
 {
     zro_status st = check_group(s, group);
+    size_t row;
 
     if (st != ZRO_OK)
         return st;
     if (value == NULL)
         return zro__fail(ZRO_ERR_INVALID, "state_value: value is NULL");
-    if (i >= s->groups[group].n_values)
-        return zro__fail(ZRO_ERR_INVALID, "value %zu of group %zu: it has %zu", i, group, s->groups[group].n_values);
-    value->name = s->groups[group].values[i].name;
-    value->value = s->groups[group].values[i].value;
+    if (i >= s->groups[group].values.n)
+        return zro__fail(ZRO_ERR_INVALID, "value %zu of group %zu: it has %zu", i, group, s->groups[group].values.n);
+    for (row = s->groups[group].values.first; i > 0; i--)
+        row = s->values[row].next;
+    *value = (zro_value){ .name = zro__state_text(s, s->values[row].name), .value = s->values[row].value };
     return ZRO_OK;
 }
 
@@ -349,7 +315,7 @@ zro_status zro_state_get_value(const zro_state *s, size_t group, const char *nam
         return st;
     if (name == NULL || value == NULL)
         return zro__fail(ZRO_ERR_INVALID, "state_get_value: %s is NULL", name == NULL ? "name" : "value");
-    v = find_value(&s->groups[group], name);
+    v = zro__state_find_value(s, group, name);
     if (v == NULL)
         return zro__fail(ZRO_ERR_INVALID, "group %zu of the state has no value named \"%s\"", group, name);
     *value = v->value;
@@ -367,35 +333,12 @@ static zro_status check_param(const zro_state *s, size_t param)
     return st;
 }
 
-static zro_status check_new_param(const zro_state *s, const zro_param *p)
-{
-    char buffer[ZRO__NAME_BYTES];
-    const char *name = zro__param_name(p->name, s->n_params, buffer);
-    zro_status st = check_name("a parameter", name);
-    size_t count = zro_param_count(p);
-
-    if (st != ZRO_OK)
-        return st;
-    if (!zro__dtype_is_known(p->dtype))
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: dtype = %d is no element type", name, (int)p->dtype);
-    if (p->grad_dtype != ZRO_SAME && !zro__dtype_is_known(p->grad_dtype))
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: grad_dtype = %d is no element type", name, (int)p->grad_dtype);
-    if (p->n_dims > ZRO_MAX_DIMS)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: %u dimensions, at most %d are possible", name, (unsigned)p->n_dims,
-                         ZRO_MAX_DIMS);
-    for (uint32_t i = 0; i < p->n_dims; i++)
-        if (p->shape[i] > SIZE_MAX / 16)
-            count = SIZE_MAX; /* also where another dimension is 0 */
-    if (count > SIZE_MAX / 16)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s: its shape has more elements than memory can hold", name);
-    return ZRO_OK;
-}
-
 zro_status zro_state_add_param(zro_state *s, const zro_param *param)
 {
+    char buffer[ZRO__NAME_BYTES];
     zro__state_param *p;
     zro_status st = zro__state_check(s);
-    const char *name = NULL;
+    size_t name = ZRO__STATE_NONE;
 
     if (st != ZRO_OK)
         return st;
@@ -403,18 +346,21 @@ zro_status zro_state_add_param(zro_state *s, const zro_param *param)
         return zro__fail(ZRO_ERR_INVALID, "state_add_param: param is NULL");
     if (s->n_groups == 0)
         return zro__fail(ZRO_ERR_STATE, "state_add_param: there is no group yet; call zro_state_add_group first");
-    st = check_new_param(s, param);
+    st = check_name("a parameter", zro__param_name(param->name, s->n_params, buffer));
     if (st == ZRO_OK)
-        st = grow(&s->params, s->n_params, &s->params_room, sizeof *s->params, "parameters");
-    if (st == ZRO_OK && param->name != NULL && (name = copy_name(s, param->name)) == NULL)
-        st = zro__fail(ZRO_ERR_MEMORY, "out of memory: parameter %s of a state", param->name);
+        st = zro__param_check_types(param, s->n_params);
+    if (st == ZRO_OK)
+        st = zro__param_check_shape(param, s->n_params);
+    if (st == ZRO_OK)
+        st = grow(&s->params, &s->params_capacity, s->n_params + 1, sizeof *s->params, "parameters");
+    if (st == ZRO_OK && param->name != NULL)
+        st = copy_name(s, param->name, &name);
     if (st != ZRO_OK)
         return st;
     p = &s->params[s->n_params++];
     *p = (zro__state_param){ .name = name,
                              .count = zro_param_count(param),
-                             .first_slot = ZRO__STATE_NONE,
-                             .last_slot = ZRO__STATE_NONE,
+                             .slots = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE },
                              .n_dims = param->n_dims,
                              .dtype = param->dtype,
                              .grad_dtype = param->grad_dtype };
@@ -423,31 +369,35 @@ zro_status zro_state_add_param(zro_state *s, const zro_param *param)
     return ZRO_OK;
 }
 
+zro_param zro__state_param_of(const zro__state_param *row, const char *name)
+{
+    zro_param p = ZRO_PARAM_INIT;
+
+    p.name = name;
+    p.dtype = row->dtype;
+    p.grad_dtype = row->grad_dtype;
+    p.n_dims = row->n_dims;
+    memcpy(p.shape, row->shape, sizeof p.shape);
+    return p;
+}
+
 zro_status zro_state_param(const zro_state *s, size_t param, zro_param *out)
 {
     zro_status st = check_param(s, param);
-    const zro__state_param *p;
 
-    if (st != ZRO_OK)
-        return st;
-    if (out == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "state_param: out is NULL");
-    p = &s->params[param];
-    zro_param_init(out);
-    out->name = p->name;
-    out->dtype = p->dtype;
-    out->grad_dtype = p->grad_dtype;
-    out->n_dims = p->n_dims;
-    memcpy(out->shape, p->shape, sizeof out->shape);
-    return ZRO_OK;
+    if (st == ZRO_OK && out == NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "state_param: out is NULL");
+    if (st == ZRO_OK)
+        *out = zro__state_param_of(&s->params[param], zro__state_text(s, s->params[param].name));
+    return st;
 }
 
 /* ---- slots ---- */
 
 static zro__state_slot *find_slot(const zro_state *s, size_t param, const char *name)
 {
-    for (size_t i = s->params[param].first_slot; i != ZRO__STATE_NONE; i = s->slots[i].next)
-        if (strcmp(s->slots[i].name, name) == 0)
+    for (size_t i = s->params[param].slots.first; i != ZRO__STATE_NONE; i = s->slots[i].next)
+        if (strcmp(zro__state_text(s, s->slots[i].name), name) == 0)
             return &s->slots[i];
     return NULL;
 }
@@ -460,25 +410,27 @@ static zro_status check_new_slot(const zro_state *s, size_t param, const char *n
     const char *of;
 
     if (st == ZRO_OK)
-        st = check_slot_name(name);
+        st = check_name("a slot", name);
+    if (st == ZRO_OK && strchr(name, ':') != NULL)
+        st = zro__fail(ZRO_ERR_INVALID, "slot \"%s\": its name must not contain ':'", name);
     if (st != ZRO_OK)
         return st;
     p = &s->params[param];
-    of = zro__param_name(p->name, param, buffer);
+    of = zro__param_name(zro__state_text(s, p->name), param, buffer);
     if (!zro__dtype_is_known(dtype))
-        return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s: dtype = %d is no element type", name, of, (int)dtype);
+        return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s: dtype is no element type", name, of);
     if (count != 1 && count != p->count)
         return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s: %zu elements, must be 1 or the parameter's %zu", name, of,
                          count, p->count);
     if (find_slot(s, param, name) != NULL)
         return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s is there already", name, of);
-    if (p->n_slots == ZRO__STATE_MAX_SLOTS)
+    if (p->slots.n == ZRO__STATE_MAX_SLOTS)
         return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s: a parameter has at most %d slots", name, of,
                          ZRO__STATE_MAX_SLOTS);
     return ZRO_OK;
 }
 
-/* Whether a slot of one element is a number for the parameter, even if that has one element, too. */
+/* Whether a slot is one number for the whole parameter.  If both have one element their sizes do not tell; the rule does. */
 static int is_single(const zro_state *s, size_t param, const char *name, size_t count)
 {
     if (count != 1 || s->params[param].count != 1)
@@ -491,120 +443,87 @@ static int is_single(const zro_state *s, size_t param, const char *name, size_t 
 
 zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
+    zro__state_slot slot = { .param = param, .next = ZRO__STATE_NONE, .count = count, .dtype = dtype };
     zro_status st = check_new_slot(s, param, name, dtype, count);
-    size_t bytes = st == ZRO_OK ? count * zro_dtype_bytes(dtype) : 0, rounded, extent;
-    zro__state_param *p;
-    const char *copy;
+    zro__state_list *list;
+    size_t rounded, extent;
 
     if (st == ZRO_OK)
-        st = grow(&s->slots, s->n_slots, &s->slots_room, sizeof *s->slots, "slots");
+        st = grow(&s->slots, &s->slots_capacity, s->n_slots + 1, sizeof slot, "slots");
+    if (st == ZRO_OK)
+        st = copy_name(s, name, &slot.name);
     if (st != ZRO_OK)
         return st;
-    copy = share_name(s, name);
-    if (copy == NULL || !zro__size_round(bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: slot %s of %zu bytes beside %zu", name, bytes, s->extent);
-    p = &s->params[param];
-    s->slots[s->n_slots] = (zro__state_slot){ .name = copy,
-                                              .count = count,
-                                              .bytes = bytes,
-                                              .next = ZRO__STATE_NONE,
-                                              .dtype = dtype,
-                                              .single = (uint32_t)is_single(s, param, name, count) };
-    if (p->n_slots++ == 0)
-        p->first_slot = s->n_slots;
-    else
-        s->slots[p->last_slot].next = s->n_slots;
-    p->last_slot = s->n_slots++;
+    slot.bytes = count * zro_dtype_bytes(dtype);
+    slot.single = (uint32_t)is_single(s, param, name, count);
+    if (!zro__size_round(slot.bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: slot %s of %zu bytes beside %zu", name, slot.bytes, s->extent);
+    s->slots[s->n_slots] = slot;
+    list = &s->params[param].slots;
+    append(list, s->n_slots, list->n > 0 ? &s->slots[list->last].next : NULL);
+    s->n_slots++;
     s->extent = extent;
-    s->bytes += bytes;
+    s->bytes += slot.bytes;
     return ZRO_OK;
 }
 
-void zro__state_set_single(zro_state *s, int single)
+/* Makes sure that the last block has `bytes` left.  A new block gets more than a few bytes, for the slots that come next. */
+static zro_status reserve(zro_state *s, size_t bytes)
 {
-    s->slots[s->n_slots - 1].single = single != 0;
-}
+    size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES;
+    zro__state_block *b = s->last_block;
 
-/* A new block for `bytes`; small ones get more than that, for those that come next. */
-static zro_status add_block(zro_state *s, size_t bytes)
-{
-    size_t room = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES;
-    zro__state_block *b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
-
-    room = bytes > room ? bytes : room;
+    if (b != NULL && b->bytes - b->used >= bytes)
+        return ZRO_OK;
+    capacity = bytes > capacity ? bytes : capacity;
+    b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
     if (b != NULL)
-        b->data = zro__alloc(NULL, ZRO__KIND_STATE, room);
+        b->data = zro__alloc(NULL, ZRO__KIND_STATE, capacity);
     if (b == NULL || b->data == NULL) {
         zro__free(b);
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state", bytes);
     }
-    b->bytes = room;
+    b->bytes = capacity;
     if (s->last_block != NULL)
         s->last_block->next = b;
     else
         s->first_block = b;
     s->last_block = b;
+    s->n_blocks++;
     return ZRO_OK;
 }
 
 zro_status zro__state_take(zro_state *s)
 {
-    size_t bytes = s->extent - s->taken;
-    zro__state_block *b = s->last_block;
-    zro_status st = ZRO_OK;
+    zro_status st = s->n_taken < s->n_slots ? reserve(s, s->extent - s->taken) : ZRO_OK;
 
-    if (s->n_taken == s->n_slots)
-        return ZRO_OK;
-    if (b == NULL || b->bytes - b->used < bytes)
-        st = add_block(s, bytes);
-    if (st != ZRO_OK)
-        return st;
-    b = s->last_block;
-    for (; s->n_taken < s->n_slots; s->n_taken++) {
+    for (; st == ZRO_OK && s->n_taken < s->n_slots; s->n_taken++) {
         zro__state_slot *slot = &s->slots[s->n_taken];
+        zro__state_block *b = s->last_block;
 
         slot->data = b->data + b->used;
         b->used += (slot->bytes + ZRO__STATE_ALIGN - 1) & ~(size_t)(ZRO__STATE_ALIGN - 1);
     }
-    s->taken = s->extent;
-    return ZRO_OK;
+    s->taken = st == ZRO_OK ? s->extent : s->taken;
+    return st;
 }
 
-/* Takes back what was announced last and has no memory. */
-static void unplan_slot(zro_state *s, size_t param)
-{
-    zro__state_param *p = &s->params[param];
-    size_t last = s->n_slots - 1, before = p->first_slot;
-
-    if (--p->n_slots == 0) {
-        p->first_slot = p->last_slot = ZRO__STATE_NONE;
-    } else {
-        while (s->slots[before].next != last)
-            before = s->slots[before].next;
-        s->slots[before].next = ZRO__STATE_NONE;
-        p->last_slot = before;
-    }
-    s->bytes -= s->slots[last].bytes;
-    s->extent = s->taken;
-    s->n_slots--;
-}
-
+/* The memory comes first: once the slot is announced nothing can fail. */
 zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, const void *data, size_t count)
 {
-    zro_status st = zro__state_check(s);
+    zro_status st = check_new_slot(s, param, name, dtype, count);
     const zro__state_slot *slot;
 
     if (st == ZRO_OK)
         st = zro__state_take(s);
     if (st == ZRO_OK)
+        st = reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
+    if (st == ZRO_OK)
         st = zro__state_plan_slot(s, param, name, dtype, count);
+    if (st == ZRO_OK)
+        st = zro__state_take(s);
     if (st != ZRO_OK)
         return st;
-    st = zro__state_take(s);
-    if (st != ZRO_OK) {
-        unplan_slot(s, param);
-        return st;
-    }
     slot = &s->slots[s->n_slots - 1];
     if (data != NULL && slot->bytes > 0)
         memcpy(slot->data, data, slot->bytes);
@@ -615,30 +534,23 @@ zro__state_slot *zro__state_slot_at(const zro_state *s, size_t param, size_t i)
 {
     size_t at;
 
-    if (s == NULL || param >= s->n_params || i >= s->params[param].n_slots)
+    if (s == NULL || param >= s->n_params || i >= s->params[param].slots.n)
         return NULL;
-    for (at = s->params[param].first_slot; i > 0; i--)
+    for (at = s->params[param].slots.first; i > 0; i--)
         at = s->slots[at].next;
     return &s->slots[at];
 }
 
-void *zro__state_data(const zro_state *s, size_t param, size_t i)
-{
-    const zro__state_slot *slot = zro__state_slot_at(s, param, i);
-
-    return slot != NULL ? slot->data : NULL;
-}
-
 size_t zro_state_slots(const zro_state *s, size_t param)
 {
-    return s != NULL && param < s->n_params ? s->params[param].n_slots : 0;
+    return s != NULL && param < s->n_params ? s->params[param].slots.n : 0;
 }
 
 const char *zro_state_slot_name(const zro_state *s, size_t param, size_t i)
 {
     const zro__state_slot *slot = zro__state_slot_at(s, param, i);
 
-    return slot != NULL ? slot->name : NULL;
+    return slot != NULL ? zro__state_text(s, slot->name) : NULL;
 }
 
 zro_status zro_state_slot(const zro_state *s, size_t param, const char *name, zro_slot *slot)
@@ -690,7 +602,7 @@ zro_status zro_state_set_progress(zro_state *s, const zro_progress *progress)
 
 const char *zro_state_rule(const zro_state *s)
 {
-    return s != NULL ? s->rule : NULL;
+    return s != NULL ? zro__state_text(s, s->rule) : NULL;
 }
 
 size_t zro_state_groups(const zro_state *s)

@@ -1,9 +1,14 @@
 /* The container of an optimizer's state, for those who fill it: consolidate, the reader of files, the broadcast.
  *
- * Groups hold values and, one after another, parameters; parameters hold slots.  A slot is first announced (planned), which
- * costs some dozen bytes; zro__state_take then gives memory to all slots that have none yet, in one block.  A slot's bytes
- * never move: slots that are added later get blocks of their own.  In the order in which they were announced, each rounded up
- * to 64 bytes, slots are one sequence of bytes however many blocks there are; that is what the broadcast sends.
+ * Four flat tables: groups, the values of all groups, the parameters of all groups one after another, the slots of all
+ * parameters.  Rows refer to each other by index and to names by offset, so the tables and the text are the state's one
+ * description: a broadcast sends them as they are, and files are written by walking through them.  The values of a group, and
+ * the slots of a parameter, are lists of rows in the order in which they were added.
+ *
+ * A slot is first announced (planned), which costs some dozen bytes; zro__state_take then gives memory to all slots that have
+ * none yet, in one block.  A slot's bytes never move: slots that are added later get blocks of their own.  In the order in
+ * which they were announced, each rounded up to 64 bytes, slots are one sequence of bytes however many blocks there are; that
+ * is what the broadcast sends.
  *
  * Nothing here is quadratic in the number of groups, parameters or slots of the state; a group's values and a parameter's slots
  * are searched one by one, and limited in number. */
@@ -13,90 +18,108 @@
 #include "zro.h"
 
 enum {
-    ZRO__STATE_NAME_BYTES = 512, /* of a name, without the 0 */
-    ZRO__STATE_MAX_SLOTS = 64,   /* of a parameter */
-    ZRO__STATE_MAX_VALUES = 256, /* of a group */
-    ZRO__STATE_ALIGN = 64
+    ZRO__STATE_NAME_BYTES = 512,     /* the longest name, without the 0 at its end */
+    ZRO__STATE_MAX_SLOTS = 64,       /* the most slots of a parameter */
+    ZRO__STATE_MAX_VALUES = 256,     /* the most values of a group */
+    ZRO__STATE_ALIGN = 64,           /* each slot begins at a multiple of this many bytes */
+    ZRO__STATE_TEXT_BYTES = 64 << 10 /* the size of a block of text */
 };
 
-#define ZRO__STATE_NONE SIZE_MAX
+#define ZRO__STATE_NONE SIZE_MAX /* no row, or no name */
 
-typedef struct zro__state_value {
-    const char *name;
-    double value;
-    zro_hyper_kind kind; /* FLAG: 0 or 1, true or false in a file */
-} zro__state_value;
+/* Rows of a table that belong together, each of which knows the next. */
+typedef struct zro__state_list {
+    size_t first, last; /* numbers of rows, NONE in an empty list */
+    size_t n;           /* how many rows the list has */
+} zro__state_list;
 
 typedef struct zro__state_group {
-    size_t first, n; /* parameters */
-    zro__state_value *values;
-    size_t n_values, room;
+    size_t first, n; /* its parameters are n rows of their table, from `first` on */
+    zro__state_list values;
 } zro__state_group;
 
-typedef struct zro__state_slot {
-    const char *name;
-    void *data; /* NULL until taken */
-    size_t count, bytes;
-    size_t next; /* of the same parameter, or NONE */
-    zro_dtype dtype;
-    uint32_t single; /* a number for the parameter, and not an array of its shape that has one element */
-} zro__state_slot;
+typedef struct zro__state_value {
+    size_t name;  /* where the name begins in the text, as for all names */
+    size_t group; /* the group whose value it is */
+    size_t next;  /* the next value of the same group, or NONE */
+    double value;
+    zro_hyper_kind kind; /* ZRO_FLAG: the value is 0 or 1, which a file writes as false or true */
+} zro__state_value;
 
 typedef struct zro__state_param {
-    const char *name; /* NULL: its index */
+    size_t name; /* NONE: the parameter is called by its index */
     size_t shape[ZRO_MAX_DIMS];
-    size_t count;
-    size_t first_slot, last_slot; /* or NONE */
-    uint32_t n_dims, n_slots;
+    size_t count; /* elements */
+    zro__state_list slots;
+    uint32_t n_dims;
     zro_dtype dtype, grad_dtype;
 } zro__state_param;
 
-/* Bytes of slots that were taken together. */
+typedef struct zro__state_slot {
+    size_t name;
+    size_t param; /* the parameter whose slot it is */
+    size_t next;  /* the next slot of the same parameter, or NONE */
+    size_t count, bytes;
+    void *data; /* NULL until zro__state_take gives it memory */
+    zro_dtype dtype;
+    uint32_t single; /* it is one number for the whole parameter, and not an array of the parameter's shape */
+} zro__state_slot;
+
+/* Memory of slots that got it together. */
 typedef struct zro__state_block {
     struct zro__state_block *next;
     char *data;
     size_t used, bytes;
 } zro__state_block;
 
-typedef struct zro__state_texts zro__state_texts;
-
 struct zro_state {
-    const char *rule;      /* "": there is none */
+    size_t rule;           /* where the rule's name begins in the text; it is empty for a state without a rule */
     const zro_rule *table; /* the library's rule of that name, or NULL */
     zro_progress progress;
     zro__state_group *groups;
+    zro__state_value *values; /* of all groups */
     zro__state_param *params;
-    zro__state_slot *slots; /* of all parameters, as they were announced */
-    size_t n_groups, n_params, n_slots;
-    size_t groups_room, params_room, slots_room;
-    size_t n_taken;       /* slots that have data: the first ones */
-    size_t extent, taken; /* bytes of all slots and of those, rounded */
-    uint64_t bytes;       /* of all slots, not rounded */
+    zro__state_slot *slots; /* of all parameters, in the order in which they were announced */
+    char **texts;           /* blocks of names, which never move: a name that was handed out is valid until destroy */
+    size_t n_groups, n_values, n_params, n_slots, n_texts, n_blocks;
+    size_t groups_capacity, values_capacity, params_capacity, slots_capacity, texts_capacity;
+    size_t text_end;      /* where the next name will begin */
+    size_t n_taken;       /* how many slots have memory; these are the first ones */
+    size_t extent, taken; /* bytes of all slots, and of those that have memory, each slot rounded up to ALIGN */
+    uint64_t bytes;       /* of all slots, without rounding */
     zro__state_block *first_block, *last_block;
-    zro__state_texts *texts;
-    const char *recent[16]; /* names that were used lately: most of them come again */
-    unsigned next_recent;
 };
 
-/* What every call on a state begins with.  STATE: this rank has none. */
+/* The check that every call on a state begins with.  STATE: the handle is NULL, so this rank has no state. */
 zro_status zro__state_check(const zro_state *state);
+
+/* The text of a name; NULL for NONE. */
+const char *zro__state_text(const zro_state *state, size_t name);
+
+/* A row of the table of parameters as a program sees it. */
+zro_param zro__state_param_of(const zro__state_param *row, const char *name);
+
+/* The index of a value, found by its name or by PyTorch's, in the rule's list; -1 if the rule has none of this name, or is
+ * NULL. */
+int zro__state_find_hyper(const zro_rule *rule, const char *name);
 
 /* Whether a value of this name says how PyTorch computes, which means nothing here: foreach, fused, and the like. */
 int zro__state_is_ignored(const char *name);
 
-/* zro_state_set_value of a kind that the caller knows. */
+/* A value of a group, which must exist; NULL if the group has none of this name. */
+zro__state_value *zro__state_find_value(const zro_state *state, size_t group, const char *name);
+
+/* Like zro_state_set_value, with the kind given by the caller. */
 zro_status zro__state_set_value(zro_state *state, size_t group, const char *name, double value, zro_hyper_kind kind);
 
-/* Announces a slot.  Checks the same as zro_state_add_slot.  Whether one that has one element of a parameter that has one is
- * a single number says the rule's table; set_single overrules it for the slot announced last. */
+/* Announces a slot.  Checks the same as zro_state_add_slot.  If both the slot and its parameter have one element, the rule's
+ * table says whether the slot is `single`; a caller who knows better sets that of the last slot. */
 zro_status zro__state_plan_slot(zro_state *state, size_t param, const char *slot, zro_dtype dtype, size_t count);
-void zro__state_set_single(zro_state *state, int single);
 
 /* Gives zeroed memory to all slots that were announced since the last time. */
 zro_status zro__state_take(zro_state *state);
 
-/* The i-th slot of a parameter; NULL if there is none.  data: its bytes, NULL before they were taken. */
+/* The i-th slot of a parameter; NULL if there is none. */
 zro__state_slot *zro__state_slot_at(const zro_state *state, size_t param, size_t i);
-void *zro__state_data(const zro_state *state, size_t param, size_t i);
 
 #endif

@@ -27,7 +27,7 @@ static void say_stepped(zro_optim *opt)
              opt->cycle.n_steps, zro__optim_ranks(opt) > 1 ? " of what this rank owns" : "");
 }
 
-/* Once for each time that one is frozen or freed; of many at a time the first is named. */
+/* Says once that parameters were frozen, or are trained again; of several at a time it names the first. */
 static void say_frozen(const zro_optim *opt, size_t index, size_t n)
 {
     char name[ZRO__NAME_BYTES], more[64] = "";
@@ -40,18 +40,17 @@ static void say_frozen(const zro_optim *opt, size_t index, size_t n)
              opt->params[index].trains ? "is trained again" : "was frozen: it keeps its value and its state", more);
 }
 
-/* What must hold of all parameters, this rank's or not: those that zro handed out are where they were. */
-static zro_status look(zro_optim *opt)
+/* Checks all parameters, whoever owns them: those whose memory zro handed out must still lie there. */
+static zro_status inspect(zro_optim *opt)
 {
     size_t changed = 0, n_changed = 0;
-    char name[ZRO__NAME_BYTES];
 
     for (size_t i = 0; i < opt->n_params; i++) {
         zro__entry *e = &opt->params[i];
 
         if (e->handed != NULL && e->param->data != e->handed)
-            return zro__fail(ZRO_ERR_STATE, "parameter %s: its data was moved, but zro handed it out",
-                             zro__param_name(e->name, i, name));
+            return zro__param_fail(ZRO_ERR_STATE, e->name, i,
+                                   "its data was moved from where zro had put it; put it back, and write into it there");
         if (e->trains == (e->param->requires_grad != 0))
             continue;
         e->trains = !e->trains;
@@ -61,41 +60,12 @@ static zro_status look(zro_optim *opt)
     return ZRO_OK;
 }
 
-/* What all ranks must have in common in a step: the groups' values, and which of the parameters that have several owners have a
- * gradient. */
-static void claim(const zro_optim *opt, char *text, size_t bytes)
-{
-    const size_t n_values = zro_optim_values(opt);
-    uint64_t hash = ZRO__HASH_START;
-    char name[ZRO__NAME_BYTES];
-    double lr = 0;
-    size_t at;
-
-    for (size_t k = 0; k < zro_optim_groups(opt); k++)
-        hash = zro__hash(hash, opt->cycle.update.shard.groups[k]->values, n_values * sizeof(double));
-    if (n_values > 0)
-        lr = opt->cycle.update.shard.groups[0]->values[0];
-    at = (size_t)snprintf(text, bytes, "values of groups that begin with %.9g (%016llx)", lr, (unsigned long long)hash);
-    for (size_t i = 0; i < opt->n_cut && at < bytes; i++) {
-        const zro_param *p = opt->params[opt->cut[i]].param;
-
-        if (p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0)
-            at += (size_t)snprintf(text + at, bytes - at, ", a gradient of %.60s",
-                                   zro__param_name(opt->params[opt->cut[i]].name, opt->cut[i], name));
-        else
-            at += (size_t)snprintf(text + at, bytes - at, ", no gradient of %.60s",
-                                   zro__param_name(opt->params[opt->cut[i]].name, opt->cut[i], name));
-    }
-}
-
-/* `st`: what the program itself has found, which all ranks hear of. */
+/* `st` is the result of the program's closure; if it failed all ranks hear of it. */
 static zro_status step_local(zro_optim *opt, zro_status st, void *user)
 {
-    char text[2000] = "";
+    const zro__claim claim = zro__optim_ranks(opt) > 1 ? zro__optim_claim_step(opt) : (zro__claim){ 0 };
 
-    if (zro__optim_ranks(opt) > 1)
-        claim(opt, text, sizeof text);
-    st = zro__cycle_step(&opt->cycle, text, st == ZRO_OK ? look(opt) : st, user);
+    st = zro__cycle_step(&opt->cycle, &claim, st == ZRO_OK ? inspect(opt) : st, user);
     if (st == ZRO_OK)
         say_stepped(opt);
     return st;
@@ -118,7 +88,7 @@ zro_status zro_optim_publish(zro_optim *opt)
 {
     zro_status st = zro__optim_check(opt);
 
-    return st == ZRO_OK ? zro__cycle_publish(&opt->cycle, look(opt)) : st;
+    return st == ZRO_OK ? zro__cycle_publish(&opt->cycle, inspect(opt)) : st;
 }
 
 zro_status zro_optim_step(zro_optim *opt, void *user)
@@ -128,10 +98,19 @@ zro_status zro_optim_step(zro_optim *opt, void *user)
     return st == ZRO_OK ? step(opt, st, user) : st;
 }
 
-static zro_status closure_failed(zro_status st)
+/* Calls the closure.  If it fails the error text is its own; if not, the text of an earlier failure stays. */
+static zro_status call_closure(zro_closure_fn fn, void *user, double *loss)
 {
-    char why[800];
+    char before[ZRO__TEXT_BYTES], why[800];
+    zro_status st;
 
+    if (fn == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "optim_step_closure: the closure is NULL");
+    snprintf(before, sizeof before, "%s", zro_last_error());
+    (void)zro_error_set(ZRO_OK, "it did not say why");
+    st = fn(user, loss);
+    if (st == ZRO_OK)
+        return zro_error_set(ZRO_OK, before);
     snprintf(why, sizeof why, "%s", zro_last_error());
     return zro__fail(st, "the closure failed: %s", why);
 }
@@ -143,15 +122,7 @@ zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_us
 
     if (st != ZRO_OK)
         return st;
-    if (fn == NULL) {
-        st = zro__fail(ZRO_ERR_INVALID, "optim_step_closure: the closure is NULL");
-    } else {
-        (void)zro_error_set(ZRO_OK, "it did not say why"); /* not what happened to be the last text */
-        st = fn(fn_user, &value);
-        if (st != ZRO_OK)
-            st = closure_failed(st);
-    }
-    st = step(opt, st, user);
+    st = step(opt, call_closure(fn, fn_user, &value), user);
     if (loss != NULL)
         *loss = value;
     return st;
@@ -185,7 +156,7 @@ zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
     if (st != ZRO_OK)
         return st;
     if (how != ZRO_ZERO_CLEAR && how != ZRO_ZERO_LEAVE && how != ZRO_ZERO_KEEP)
-        return zro__fail(ZRO_ERR_INVALID, "optim_zero_grad: %d is none of clear, leave, keep", (int)how);
+        return zro__fail(ZRO_ERR_INVALID, "optim_zero_grad: how must be ZRO_ZERO_CLEAR, ZRO_ZERO_LEAVE or ZRO_ZERO_KEEP");
     z.params = opt->params;
     z.how = how;
     zro__pool_run(opt->pool, zero_some, &z, opt->n_params);
@@ -194,10 +165,10 @@ zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
 
 /* ---- writes of the program ---- */
 
-/* Masters of this rank's part are what the parameter is now, if they have begun. */
+/* Sets this rank's part of a master, if it exists, to the parameter's present values. */
 static void refresh_master(zro_optim *opt, size_t param)
 {
-    zro__part_group *group = NULL;
+    zro__shard_group *group = NULL;
     const zro__piece *piece = zro__shard_find(&opt->cycle.update.shard, param, &group);
     void *master = piece != NULL ? zro__shard_slot(group, piece, ZRO__MASTER) : NULL;
 
@@ -207,41 +178,15 @@ static void refresh_master(zro_optim *opt, size_t param)
                                            piece->data_type, piece->count);
 }
 
-/* Like a broadcast, but what exists once is not written by everybody. */
-static zro_status send(zro_group *g, const zro__entry *e, size_t index, int root)
-{
-    const size_t bytes = e->count * zro_dtype_bytes(e->dtype);
-    const zro__part part = { 0, 0, e->count, root, root };
-    const zro__xfer x = { .call = ZRO__CALL_PUBLISH,
-                          .root = root,
-                          .count = e->count,
-                          .tag = index,
-                          .parts = &part,
-                          .n_parts = 1,
-                          .in_type = e->dtype,
-                          .out_type = e->dtype,
-                          .in = e->param->data,
-                          .out = e->param->data,
-                          .in_bytes = bytes,
-                          .out_bytes = bytes,
-                          .to = ZRO__TO_ALL,
-                          .scattered = 1 };
-
-    return e->count > 0 ? zro__xfer_run(g, &x) : ZRO_OK;
-}
-
 /* Inside the lane. */
 static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int root, zro_status st)
 {
     zro_group *g = opt->cycle.group;
 
-    if (g != NULL)
-        st = zro__vote(&g->board, ZRO__CALL_PUBLISH, st);
+    st = zro__cycle_vote(&opt->cycle, ZRO__CALL_PUBLISH, st);
     for (size_t i = first; st == ZRO_OK && i < end; i++) {
-        const zro__entry *e = &opt->params[i];
-
         if (g != NULL)
-            st = send(g, e, i, root);
+            st = zro__deliver_param(g, opt->params[i].param, i, root);
         if (st == ZRO_OK)
             refresh_master(opt, i);
     }
@@ -250,15 +195,13 @@ static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int r
 
 static zro_status check_publish(const zro_optim *opt, size_t first, size_t end, int root)
 {
-    char name[ZRO__NAME_BYTES];
-
     if (end > opt->n_params || first >= end)
         return zro__fail(ZRO_ERR_INVALID, "param_publish: there is no parameter %zu, only %zu of them", first, opt->n_params);
     if (root < 0 || root >= zro__optim_ranks(opt))
         return zro__fail(ZRO_ERR_INVALID, "param_publish: root = %d, must be one of %d ranks", root, zro__optim_ranks(opt));
     for (size_t i = first; i < end; i++)
         if (opt->params[i].param->data == NULL && opt->params[i].count > 0)
-            return zro__fail(ZRO_ERR_INVALID, "parameter %s: data is NULL", zro__param_name(opt->params[i].name, i, name));
+            return zro__param_fail(ZRO_ERR_INVALID, opt->params[i].name, i, "data is NULL");
     return ZRO_OK;
 }
 
@@ -271,7 +214,7 @@ zro_status zro_param_publish(zro_optim *opt, size_t param, int root)
     if (st != ZRO_OK)
         return st;
     end = param == ZRO_ALL_PARAMS ? opt->n_params : param + 1;
-    st = look(opt);
+    st = inspect(opt);
     if (st == ZRO_OK)
         st = check_publish(opt, first, end, root);
     return zro__optim_leave(opt, publish_params(opt, first, end, root, st));
@@ -282,13 +225,9 @@ zro_status zro_param_publish(zro_optim *opt, size_t param, int root)
 /* Without a rule there may be integers. */
 static zro_status check_float(const zro_optim *opt)
 {
-    char name[ZRO__NAME_BYTES];
-
-    for (size_t i = 0; opt->rule == NULL && i < opt->n_params; i++) {
+    for (size_t i = 0; opt->rule == NULL && i < opt->n_params; i++)
         if (!zro__dtype_is_float(opt->params[i].grad_dtype))
-            return zro__fail(ZRO_ERR_UNSUPPORTED, "parameter %s: gradients of integers cannot be clipped",
-                             zro__param_name(opt->params[i].name, i, name));
-    }
+            return zro__param_fail(ZRO_ERR_UNSUPPORTED, opt->params[i].name, i, "gradients of integers cannot be clipped");
     return ZRO_OK;
 }
 

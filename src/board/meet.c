@@ -1,0 +1,146 @@
+/* The meeting table: see meet.h.
+ *
+ * Each rank has an entry that it alone writes: two offers, used in turn, and the number of exchanges that it has come to.  As
+ * with the slots of a group, a rank that writes its offer for exchange k + 2 has seen all ranks come to k + 1; so all have read
+ * the offers of k, and two are enough. */
+#include "board/meet.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/point.h"
+
+static const char magic[8] = "zromeet1";
+
+/* What a rank brings to an exchange. */
+typedef struct offer {
+    int32_t code;               /* ZRO_OK, or the status with which the rank failed */
+    char text[ZRO__TEXT_BYTES]; /* why it failed */
+    unsigned char ticket[ZRO_TICKET_BYTES];
+} offer;
+
+typedef struct entry {
+    zro__word came;                     /* number of exchanges that the rank has come to */
+    _Alignas(64) _Atomic uint32_t gone; /* 1: the rank will not come any more */
+    _Atomic int32_t pid;                /* the process that claimed the rank, or 0 */
+    _Atomic int32_t finished;           /* 1 + the code with which the rank ends; 0: it has not come to its end */
+    zro_status status;                  /* how its create went; read by the supervisor once the rank has ended */
+    char text[ZRO__TEXT_BYTES];         /* why its create failed */
+    offer offers[2];                    /* for exchange k: offers[k % 2] */
+} entry;
+
+struct zro__meet {
+    char magic[8];
+    int32_t size;
+    _Alignas(64) entry entries[];
+};
+
+size_t zro__meet_bytes(int size)
+{
+    return sizeof(zro__meet) + (size_t)size * sizeof(entry);
+}
+
+void zro__meet_init(zro__meet *meet, int size)
+{
+    memcpy(meet->magic, magic, sizeof magic);
+    meet->size = size;
+}
+
+int zro__meet_check(const zro__meet *meet, int size, size_t bytes)
+{
+    return bytes >= zro__meet_bytes(size) && memcmp(meet->magic, magic, sizeof magic) == 0 && meet->size == size;
+}
+
+typedef struct absentee {
+    zro__meet *meet;
+    int rank;
+    uint64_t timeout_ms;
+} absentee;
+
+static zro_status check_absentee(void *user, uint64_t waited_ms)
+{
+    absentee *a = user;
+
+    if (atomic_load_explicit(&a->meet->entries[a->rank].gone, memory_order_acquire)) /* pairs with zro__meet_gone */
+        return zro__fail(ZRO_ERR_LOST, "group_create: rank %d ended before the group was formed", a->rank);
+    if (waited_ms > a->timeout_ms)
+        return zro__fail(ZRO_ERR_TIMEOUT, "group_create: rank %d did not come within %" PRIu64 " ms", a->rank, a->timeout_ms);
+    return ZRO_OK;
+}
+
+zro_status zro__meet_exchange(zro__meet *meet, int rank, uint64_t timeout_ms, zro_status mine, const void *ticket,
+                              void *tickets)
+{
+    entry *own = &meet->entries[rank];
+    uint64_t number = atomic_load_explicit(&own->came.value, memory_order_relaxed) + 1;
+    offer *o = &own->offers[number % 2];
+    zro_status st, result = ZRO_OK;
+
+    o->code = (int32_t)mine;
+    snprintf(o->text, sizeof o->text, "%s", mine == ZRO_OK ? "" : zro_last_error());
+    memcpy(o->ticket, ticket, sizeof o->ticket);
+    (void)ZRO__POINT("meet.come");
+    zro__post(&own->came, number);
+    if (mine != ZRO_OK)
+        return mine; /* this rank need not wait for the others */
+    for (int r = 0; r < meet->size; r++) {
+        absentee a = { meet, r, timeout_ms };
+        const offer *theirs = &meet->entries[r].offers[number % 2];
+
+        st = zro__word_wait(&meet->entries[r].came, number, check_absentee, &a, NULL, NULL);
+        if (st != ZRO_OK)
+            return st;
+        if (theirs->code != ZRO_OK && result == ZRO_OK)
+            result = zro__fail(ZRO_ERR_PEER, "rank %d: %s: %s", r, zro_status_name((zro_status)theirs->code), theirs->text);
+        memcpy((char *)tickets + (size_t)r * ZRO_TICKET_BYTES, theirs->ticket, ZRO_TICKET_BYTES);
+    }
+    return result;
+}
+
+zro_status zro__meet_claim(zro__meet *meet, int rank)
+{
+    entry *e = &meet->entries[rank];
+    int32_t self = (int32_t)getpid(), other = 0;
+
+    while (!atomic_compare_exchange_strong(&e->pid, &other, self)) {
+        if (other == self)
+            return ZRO_OK;
+        if (kill((pid_t)other, 0) == 0 || errno == EPERM)
+            return zro__fail(ZRO_ERR_STATE, "rank %d of this job is process %d already", rank, (int)other);
+    }
+    return ZRO_OK;
+}
+
+void zro__meet_gone(zro__meet *meet, int rank)
+{
+    atomic_store_explicit(&meet->entries[rank].gone, 1, memory_order_release); /* pairs with check_absentee */
+}
+
+void zro__meet_finish(zro__meet *meet, int rank, zro_status st, int code)
+{
+    entry *e = &meet->entries[rank];
+
+    snprintf(e->text, sizeof e->text, "%s", st == ZRO_OK ? "" : zro_last_error());
+    e->status = st;
+    atomic_store(&e->finished, 1 + (code & 255));
+}
+
+int zro__meet_finished(const zro__meet *meet, int rank, int *code)
+{
+    int32_t finished = atomic_load(&((zro__meet *)(uintptr_t)meet)->entries[rank].finished);
+
+    *code = finished - 1;
+    return finished != 0;
+}
+
+zro_status zro__meet_status(const zro__meet *meet, int rank)
+{
+    const entry *e = &meet->entries[rank];
+
+    return e->status == ZRO_OK ? ZRO_OK : zro__fail(e->status, "rank %d: %s", rank, e->text);
+}

@@ -1,0 +1,35 @@
+/* The meeting table: how ranks that one program started exchange their tickets.
+ *
+ * A piece of memory that all of them and their supervisor have: plain memory (threads), an anonymous shared mapping (fork), or
+ * a memfd that `zro run` passes on.  It serves any number of exchanges, one after another. */
+#ifndef ZRO_BOARD_MEET_H
+#define ZRO_BOARD_MEET_H
+
+#include "board/slot.h"
+
+typedef struct zro__meet zro__meet;
+
+size_t zro__meet_bytes(int size);
+
+/* The memory is zeroed.  check: is this a table for `size` ranks in `bytes` bytes. */
+void zro__meet_init(zro__meet *meet, int size);
+int zro__meet_check(const zro__meet *meet, int size, size_t bytes);
+
+/* Brings this rank's status and ticket, and gets the tickets of all ranks.  A rank that brings a failure keeps its status and
+ * waits for nobody (`tickets` may be NULL then); the others get PEER with its text.  LOST if a rank ended; TIMEOUT. */
+zro_status zro__meet_exchange(zro__meet *meet, int rank, uint64_t timeout_ms, zro_status mine, const void *ticket,
+                              void *tickets);
+
+/* This process is `rank` from now on; STATE if another one is that still lives. */
+zro_status zro__meet_claim(zro__meet *meet, int rank);
+
+/* By the supervisor: this rank will not come (any more). */
+void zro__meet_gone(zro__meet *meet, int rank);
+
+/* By a rank, when it ends: how its create went, and the code that it returns.  By the supervisor: whether it came to that, and
+ * the code; how its create went. */
+void zro__meet_finish(zro__meet *meet, int rank, zro_status st, int code);
+int zro__meet_finished(const zro__meet *meet, int rank, int *code);
+zro_status zro__meet_status(const zro__meet *meet, int rank);
+
+#endif

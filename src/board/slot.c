@@ -1,0 +1,480 @@
+/* The shared-memory protocol of a group.
+ *
+ * Words.  A group has one control block in the world's memfd: the verdict, the members, and a slot for each rank.  A slot is
+ * written by its rank alone (but for the counts of sleepers in it) and read by all.  The verdict is set by one rank, the first to
+ * take it: to BREAKING, and when the text is there to BROKEN.  All waiting is for a zro__word: a 64-bit number that only grows,
+ * beside a count of sleepers.
+ *
+ * Arriving.  Operations of a group are numbered from 1, in the same order on all ranks.  A rank begins operation k by writing
+ * its header to arrived[k % 2] (and, for texts, to ring[k % 16]), its payload, if it has one, to payload[k % 2], and then
+ * releasing k in arrived[k % 2], the header's own cache line.  It goes on when it has seen k or more there of every rank, and
+ * compares the headers.  So every operation contains one full barrier, which is what makes headers and payloads safe without
+ * further words: whoever writes arrived[k % 2] or payload[k % 2] again, for k + 2, has seen everybody arrive at k + 1, that is,
+ * finish reading k.  No rank is ever more than one operation ahead, so of the ring's 16 entries the newest 15 of every
+ * rank are stable for error texts.
+ *
+ * Departing.  Where ranks touch each other's arrays (xfer/xfer.c) a rank releases done = k after its last access, and whoever owns
+ * an array that was touched waits for that.
+ *
+ * Memory order.  Release of arrived or done pairs with the acquire of the same word in zro__word_wait; header, payload and array
+ * contents travel under it.
+ *
+ * Death.  A rank may die at any instruction.  Before its release of arrived = k: the others find its life word (life.h),
+ * which the kernel marks when the process dies, marked while arrived < k, and the first to see it breaks the group: LOST.  After
+ * it: the others complete what they can; who needs more from it (its share of a transfer) finds the mark while it waits for that
+ * word and breaks the group; who needs nothing returns OK and hears of it in operation k + 1.  If it dies while it sets the
+ * verdict (BREAKING), readers wait for the text for 100 ms and then say what they know.  If it dies asleep, `sleepers` stays too
+ * large, which costs posters a system call.  No lock is ever held in shared memory, so nothing has to be recovered.
+ *
+ * Leaving.  A rank that destroys the group releases left = 1 after its last post.  Who waits at an operation that it has not
+ * arrived at is told LOST; others are not disturbed.
+ *
+ * Far ranks, with whom no memory is shared, have a mirror in this rank's own memory: a copy of those fields of their slots
+ * that are read, updated by messages (link/far_ranks.c). */
+#include "board/slot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/point.h"
+
+enum { BREAKING_MS = 100, PREFETCH_BYTES = 2048 };
+
+/* ---- layout ---- */
+
+static size_t slots_offset(int size)
+{
+    return (sizeof(zro__control) + 2 * (size_t)size * sizeof(int32_t) + 63) & ~(size_t)63;
+}
+
+size_t zro__board_bytes(int size, int n_near)
+{
+    return slots_offset(size) + (size_t)n_near * sizeof(zro__slot);
+}
+
+zro__slot *zro__board_slots(zro__control *control)
+{
+    return (zro__slot *)(void *)((char *)control + slots_offset(control->size));
+}
+
+int zro__is_near(const zro__board *board, int rank)
+{
+    return board->far == NULL || zro__slot_index(board->control, rank) >= 0;
+}
+
+int zro__first_near(const zro__board *board)
+{
+    int r = 0;
+
+    while (!zro__is_near(board, r))
+        r++;
+    return r;
+}
+
+static zro__mirror *mirror_of(const zro__board *board, int rank)
+{
+    return board->far->mirror(board->far->poller.self, ~zro__slot_index(board->control, rank));
+}
+
+zro__arrival *zro__arrivals_seen(const zro__board *board, int rank)
+{
+    return zro__is_near(board, rank) ? zro__slot_of(board, rank)->arrived : mirror_of(board, rank)->arrived;
+}
+
+int zro__has_left(const zro__board *board, int rank)
+{
+    _Atomic uint32_t *left = zro__is_near(board, rank) ? &zro__slot_of(board, rank)->left : &mirror_of(board, rank)->left;
+
+    return atomic_load_explicit(left, memory_order_acquire) != 0; /* pairs with zro_group_destroy */
+}
+
+zro__word *zro__noticed_of(const zro__board *board, int rank)
+{
+    return zro__is_near(board, rank) ? &zro__slot_of(board, rank)->noticed : &mirror_of(board, rank)->noticed;
+}
+
+zro__notice *zro__notice_of(const zro__board *board, int rank, uint64_t number)
+{
+    zro__notice *notices = zro__is_near(board, rank) ? zro__slot_of(board, rank)->notices : mirror_of(board, rank)->notices;
+
+    return &notices[number % ZRO__NOTICES];
+}
+
+/* ---- texts ---- */
+
+static const char *const call_names[ZRO__CALL_COUNT] = {
+    [ZRO__CALL_NONE] = "nothing",
+    [ZRO__CALL_CREATE] = "group_create",
+    [ZRO__CALL_MEMORY] = "memory_alloc",
+    [ZRO__CALL_BARRIER] = "barrier",
+    [ZRO__CALL_ALL_REDUCE] = "all_reduce",
+    [ZRO__CALL_REDUCE] = "reduce",
+    [ZRO__CALL_REDUCE_SCATTER] = "reduce_scatter",
+    [ZRO__CALL_BROADCAST] = "broadcast",
+    [ZRO__CALL_BROADCAST_BYTES] = "broadcast_bytes",
+    [ZRO__CALL_GATHER] = "gather",
+    [ZRO__CALL_ALL_GATHER] = "all_gather",
+    [ZRO__CALL_STOP_REQUESTED] = "stop_requested",
+    [ZRO__CALL_TRANSFER] = "transfer",
+    [ZRO__CALL_PARAMS_ALLOC] = "params_alloc",
+    [ZRO__CALL_OPTIM_CREATE] = "optim_create",
+    [ZRO__CALL_ADD_PARAM_GROUP] = "optim_add_param_group",
+    [ZRO__CALL_STEP] = "optim_step",
+    [ZRO__CALL_NORM] = "norm of gradients",
+    [ZRO__CALL_PUBLISH] = "optim_publish",
+    [ZRO__CALL_CONSOLIDATE] = "optim_consolidate",
+    [ZRO__CALL_LOAD] = "optim_load",
+};
+
+static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };
+
+const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
+{
+    const char *type = zro_dtype_name((zro_dtype)h->dtype);
+    int reduces = h->call == ZRO__CALL_ALL_REDUCE || h->call == ZRO__CALL_REDUCE || h->call == ZRO__CALL_REDUCE_SCATTER;
+    int n = 0;
+
+    if (h->number == 0)
+        return "nothing yet";
+    n = snprintf(text, bytes, "operation %" PRIu64 ": %s", h->number, h->call < ZRO__CALL_COUNT ? call_names[h->call] : "?");
+    if (h->call >= ZRO__CALL_ALL_REDUCE && (h->call != ZRO__CALL_BROADCAST_BYTES || h->root >= 0) && n > 0 && (size_t)n < bytes)
+        n += snprintf(text + n, bytes - (size_t)n, " of %" PRIu64 " %s%s%s", h->count, type != NULL ? type : "?",
+                      reduces ? ", " : "", reduces && h->op <= ZRO_MAX ? op_names[h->op] : "");
+    if (h->root >= 0 && n > 0 && (size_t)n < bytes)
+        snprintf(text + n, bytes - (size_t)n, ", root %d", (int)h->root);
+    return text;
+}
+
+const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes)
+{
+    int label = board->control->member[rank];
+
+    if (label == rank)
+        snprintf(text, bytes, "rank %d", rank);
+    else
+        snprintf(text, bytes, "rank %d (%d of the first group)", rank, label);
+    return text;
+}
+
+/* ---- verdict ---- */
+
+static zro_status check_breaking(void *user, uint64_t waited_ms)
+{
+    (void)user;
+    if (waited_ms > BREAKING_MS)
+        return zro__fail(ZRO_ERR_LOST, "the group is broken; the rank that found out died before it could say why");
+    return ZRO_OK;
+}
+
+zro_status zro__verdict_get(const zro__control *control)
+{
+    zro__control *c = (zro__control *)(uintptr_t)control; /* atomics take no const */
+    zro_status st;
+
+    if (!zro__reached(&c->verdict, ZRO__BREAKING))
+        return ZRO_OK;
+    st = zro__word_wait(&c->verdict, ZRO__BROKEN, check_breaking, NULL, NULL, NULL);
+    return st != ZRO_OK ? st : zro__fail((zro_status)c->code, "%s", c->text);
+}
+
+int zro__control_break(zro__control *c, zro_status code, const char *text)
+{
+    uint64_t whole = ZRO__WHOLE;
+
+    if (!atomic_compare_exchange_strong_explicit(&c->verdict.value, &whole, ZRO__BREAKING, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return 0;
+    (void)ZRO__POINT("slot.break");
+    c->code = (int32_t)code;
+    snprintf(c->text, sizeof c->text, "%s", text);
+    zro__post(&c->verdict, ZRO__BROKEN);
+    return 1;
+}
+
+zro_status zro__break(zro__board *board, zro_status code)
+{
+    if (!zro__control_break(board->control, code, zro_last_error()))
+        return zro__verdict_get(board->control);
+    if (board->far != NULL)
+        board->far->send_verdict(board->far->poller.self, code, zro_last_error());
+    return code;
+}
+
+/* ---- waiting for a rank ---- */
+
+typedef struct wait_for {
+    zro__board *board;
+    int rank;
+} wait_for;
+
+static uint64_t arrived_of(const zro__board *board, int rank)
+{
+    return zro__arrived(zro__arrivals_of(board, rank));
+}
+
+/* Of a far rank there is no ring, but nobody writes its mirror while this rank makes up a text. */
+static const zro__header *last_header_of(const zro__board *board, int rank)
+{
+    uint64_t number = arrived_of(board, rank);
+
+    return zro__is_near(board, rank) ? &zro__slot_of(board, rank)->ring[number % ZRO__RING]
+                                     : &zro__arrivals_of(board, rank)[number % 2].header;
+}
+
+/* `why`: of a link that failed; "" for a rank that is dead. */
+static zro_status lost(zro__board *board, int rank, const char *why)
+{
+    char name[64], mine[160], last[160];
+
+    zro__fail(ZRO_ERR_LOST, "%s %s%.300s; this was %s; its last was %s", zro__rank_name(board, rank, name, sizeof name),
+              *why == '\0' ? "is gone" : "cannot be reached: ", why,
+              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
+              zro__header_text(last_header_of(board, rank), last, sizeof last));
+    return zro__break(board, ZRO_ERR_LOST);
+}
+
+static zro_status deserted(zro__board *board, int rank)
+{
+    char name[64], mine[160], last[160];
+
+    zro__fail(ZRO_ERR_LOST, "%s has destroyed this group; this was %s; its last was %s",
+              zro__rank_name(board, rank, name, sizeof name),
+              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
+              zro__header_text(last_header_of(board, rank), last, sizeof last));
+    return zro__break(board, ZRO_ERR_LOST);
+}
+
+/* Appends the numbers of the ranks that have (not) arrived at this rank's operation; returns how many there are. */
+static int list_ranks(const zro__board *board, int arrived, char *text, size_t bytes)
+{
+    size_t at = 0;
+    int n = 0;
+
+    text[0] = '\0';
+    for (int r = 0; r < board->size; r++) {
+        if ((arrived_of(board, r) >= board->number) != arrived)
+            continue;
+        if (at + 16 < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, "%s%d", n == 0 ? "" : ", ", r);
+        else if (at + 4 < bytes)
+            at += (size_t)snprintf(text + at, bytes - at, " ...") + bytes;
+        n++;
+    }
+    return n;
+}
+
+static zro_status late(zro__board *board, int rank)
+{
+    char name[64], mine[160], last[160], here[160], missing[160];
+    int n_missing = list_ranks(board, 0, missing, sizeof missing);
+
+    list_ranks(board, 1, here, sizeof here);
+    zro__fail(ZRO_ERR_TIMEOUT, "%s: no answer from %s within %" PRIu64 " ms; arrived: %s; missing: %s; the last of %s was %s",
+              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
+              zro__rank_name(board, rank, name, sizeof name), board->timeout_ms, here,
+              n_missing == 0 ? "none (it has not finished its part)" : missing, name,
+              zro__header_text(last_header_of(board, rank), last, sizeof last));
+    return zro__break(board, ZRO_ERR_TIMEOUT);
+}
+
+const char *zro__gone(const zro__board *board, int rank)
+{
+    if (!zro__is_near(board, rank))
+        return mirror_of(board, rank)->failure;
+    return zro__life_is_dead(&board->lives[board->control->member[rank]]) ? "" : NULL;
+}
+
+/* Ends a wait when the group is broken, somebody whom this operation needs is gone, or time is up. */
+static zro_status check_peers(void *user, uint64_t waited_ms)
+{
+    wait_for *w = user;
+    zro__board *board = w->board;
+    zro_status st = zro__verdict_get(board->control);
+
+    if (st != ZRO_OK)
+        return st;
+    for (int r = 0; r < board->size; r++) {
+        int needed = r == w->rank || arrived_of(board, r) < board->number;
+        const char *why = needed ? zro__gone(board, r) : NULL;
+
+        /* It may have arrived between the two looks; then it is needed only if it is the one waited for. */
+        if (why != NULL && (r == w->rank || arrived_of(board, r) < board->number))
+            return lost(board, r, why);
+    }
+    /* Who leaves after it has arrived has done its part, and what it sent may come after the word that it left.
+     */
+    if (zro__has_left(board, w->rank) && arrived_of(board, w->rank) < board->number)
+        return deserted(board, w->rank);
+    return waited_ms > board->timeout_ms ? late(board, w->rank) : ZRO_OK;
+}
+
+/* Ends the wait for this rank's arrival to go to all far ranks.  Who has it is not needed any more: it may have done everything,
+ * left, and closed its end of the link. */
+static zro_status check_told(void *user, uint64_t waited_ms)
+{
+    zro__board *board = user;
+    zro_status st = zro__verdict_get(board->control);
+    int slowest = -1;
+
+    for (int r = board->size - 1; r >= 0 && st == ZRO_OK; r--) {
+        if (zro__is_near(board, r) || mirror_of(board, r)->told >= board->number)
+            continue;
+        slowest = r;
+        st = zro__gone(board, r) != NULL ? lost(board, r, zro__gone(board, r)) : ZRO_OK;
+    }
+    return st == ZRO_OK && slowest >= 0 && waited_ms > board->timeout_ms ? late(board, slowest) : st;
+}
+
+zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user)
+{
+    return zro__word_wait(word, target, check, user, board->counters, board->far == NULL ? NULL : &board->far->poller);
+}
+
+zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank)
+{
+    wait_for w = { board, rank };
+
+    return zro__board_wait(board, word, target, check_peers, &w);
+}
+
+/* ---- arriving ---- */
+
+void *zro__payload(zro__board *board)
+{
+    return zro__slot_of(board, board->rank)->payload[(board->number + 1) % 2];
+}
+
+const zro__header *zro__header_of(const zro__board *board, int rank)
+{
+    return &zro__arrivals_of(board, rank)[board->number % 2].header;
+}
+
+const void *zro__payload_of(const zro__board *board, int rank)
+{
+    return zro__is_near(board, rank) ? zro__slot_of(board, rank)->payload[board->number % 2]
+                                     : mirror_of(board, rank)->payload[board->number % 2];
+}
+
+uint64_t zro__arrived(zro__arrival *arrived)
+{
+    uint64_t even = atomic_load_explicit(&arrived[0].word.value, memory_order_acquire);
+    uint64_t odd = atomic_load_explicit(&arrived[1].word.value, memory_order_acquire);
+
+    return even > odd ? even : odd;
+}
+
+zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header)
+{
+    enum { OWN = offsetof(zro__header, flags) }; /* number and sleepers are the word's */
+    zro__arrival *arrival = &arrived[header->number % 2];
+
+    memcpy((char *)arrival + OWN, (const char *)header + OWN, sizeof *header - OWN);
+    return &arrival->word;
+}
+
+zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes)
+{
+    zro_status st = zro__verdict_get(board->control);
+    zro__slot *slot = zro__slot_of(board, board->rank);
+    zro__word *word;
+
+    if (st != ZRO_OK)
+        return st;
+    (void)ZRO__POINT("slot.arrive");
+    header->number = ++board->number;
+    slot->ring[header->number % ZRO__RING] = *header;
+    word = zro__arrival_write(slot->arrived, header);
+    (void)ZRO__POINT("slot.header");
+    zro__post(word, header->number);
+    if (board->far != NULL)
+        board->far->send_arrival(board->far->poller.self, header, zro__payload_of(board, board->rank), payload_bytes);
+    (void)ZRO__POINT("slot.arrived");
+    if (board->counters != NULL)
+        zro__count(&board->counters->operations, 1);
+    return ZRO_OK;
+}
+
+static int same_operation(const zro__header *a, const zro__header *b)
+{
+    return a->call == b->call && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count
+           && a->tag == b->tag;
+}
+
+/* The first rank that differs from rank 0 is the same for everybody, so all ranks find the same words. */
+static zro_status compare_headers(zro__board *board)
+{
+    const zro__header *first = zro__header_of(board, 0);
+    char name[64], zero[64], a[160], b[160];
+
+    for (int r = 1; r < board->size; r++) {
+        const zro__header *other = zro__header_of(board, r);
+
+        if (same_operation(first, other))
+            continue;
+        zro__header_text(first, a, sizeof a);
+        zro__header_text(other, b, sizeof b);
+        zro__fail(ZRO_ERR_MISMATCH, "the ranks called different things: %s %s; %s %s%s",
+                  zro__rank_name(board, 0, zero, sizeof zero), a, zro__rank_name(board, r, name, sizeof name), b,
+                  strcmp(a, b) == 0 ? " with other counts or settings" : "");
+        return zro__break(board, ZRO_ERR_MISMATCH);
+    }
+    return ZRO_OK;
+}
+
+zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
+{
+    const char *next = zro__payload(board);
+    zro_status st;
+
+    for (int r = 0; r < board->size; r++) {
+        if (r == board->rank)
+            continue;
+        st = zro__wait(board, &zro__arrivals_of(board, r)[board->number % 2].word, board->number, r);
+        if (st != ZRO_OK)
+            return st;
+    }
+    /* A rank that computes next does not help its link any more: so its own arrival must have gone to all. */
+    st = board->far == NULL ? ZRO_OK : zro__board_wait(board, &board->far->told, board->number, check_told, board);
+    if (st != ZRO_OK)
+        return st;
+    /* All have finished the operation before this one.  What they read of it the next one writes: fetch it back meanwhile. */
+    for (size_t b = 0; b < payload_bytes && b < PREFETCH_BYTES; b += 64)
+        __builtin_prefetch(next + b, 1, 3);
+    (void)ZRO__POINT("slot.gathered");
+    return board->size > 1 ? compare_headers(board) : ZRO_OK;
+}
+
+/* ---- steps ---- */
+
+/* Release: who sees the number sees what was written before it, and so may trust a pair of equal ones. */
+void zro__step_begin(zro__board *board, uint64_t steps)
+{
+    atomic_store_explicit(&zro__slot_of(board, board->rank)->begun, steps, memory_order_release);
+}
+
+void zro__step_publish(zro__board *board, uint64_t steps)
+{
+    atomic_store_explicit(&zro__slot_of(board, board->rank)->published, steps, memory_order_release);
+}
+
+int zro__step_torn(const zro__board *board, int *rank, uint64_t *begun, uint64_t *published)
+{
+    *begun = 0;
+    *published = UINT64_MAX;
+    for (int r = 0; r < board->size; r++) {
+        const zro__slot *slot = zro__slot_of(board, r);
+        uint64_t first, last;
+
+        if (!zro__is_near(board, r)) /* what it has begun cannot be seen; what did not come from there shows here */
+            continue;
+        first = atomic_load_explicit(&slot->begun, memory_order_acquire); /* pairs with the release above, and so below */
+        last = atomic_load_explicit(&slot->published, memory_order_acquire);
+        *begun = first > *begun ? first : *begun;
+        if (last < *published) {
+            *published = last;
+            *rank = r;
+        }
+    }
+    return *begun != *published;
+}

@@ -1,0 +1,225 @@
+/* The board: a group as its ranks see it in shared memory, with one slot per rank (not the slots of update rules,
+ * which are state of an optimizer).  The protocol stands at the head of slot.c.
+ *
+ * A board needs no memory of its own besides the mapping, so that a create that ran out of memory can still vote. */
+#ifndef ZRO_BOARD_SLOT_H
+#define ZRO_BOARD_SLOT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "board/life.h"
+#include "board/word.h"
+
+enum {
+    ZRO__RING = 16,           /* headers that a slot remembers */
+    ZRO__PAYLOAD_BYTES = 8192 /* that can travel with an arrival */
+};
+
+#define ZRO__NOWHERE UINT64_MAX
+
+/* What an operation is, for comparison and for texts. */
+typedef enum zro__call {
+    ZRO__CALL_NONE,
+    ZRO__CALL_CREATE,
+    ZRO__CALL_MEMORY,
+    ZRO__CALL_BARRIER,
+    ZRO__CALL_ALL_REDUCE,
+    ZRO__CALL_REDUCE,
+    ZRO__CALL_REDUCE_SCATTER,
+    ZRO__CALL_BROADCAST,
+    ZRO__CALL_BROADCAST_BYTES,
+    ZRO__CALL_GATHER,
+    ZRO__CALL_ALL_GATHER,
+    ZRO__CALL_STOP_REQUESTED,
+    ZRO__CALL_TRANSFER,
+    ZRO__CALL_PARAMS_ALLOC,
+    ZRO__CALL_OPTIM_CREATE,
+    ZRO__CALL_ADD_PARAM_GROUP,
+    ZRO__CALL_STEP,
+    ZRO__CALL_NORM,
+    ZRO__CALL_PUBLISH,
+    ZRO__CALL_CONSOLIDATE,
+    ZRO__CALL_LOAD,
+    ZRO__CALL_COUNT
+} zro__call;
+
+/* One operation of one rank: a cache line. */
+typedef struct zro__header {
+    uint64_t number;   /* set by zro__arrive */
+    uint32_t sleepers; /* in an arrival, which shares its bytes with a word: how many waiters sleep on that */
+    uint32_t flags;    /* may differ between ranks */
+    uint16_t call;
+    uint8_t dtype, op;
+    int32_t root; /* -1: none */
+    uint64_t count;
+    uint64_t tag;     /* hash of whatever else the ranks must agree about */
+    uint64_t in, out; /* where this rank's arrays lie in the memfd, or NOWHERE; may differ between ranks */
+    double weight;    /* may differ between ranks */
+} zro__header;
+
+#define ZRO__HEADER_SLOW UINT32_C(1) /* this rank neither reads nor is read in place */
+
+_Static_assert(sizeof(zro__header) == 64, "a header is a cache line");
+
+/* The word and the header of an operation in one cache line, so that only that crosses.  The word is the header's number. */
+typedef union zro__arrival {
+    zro__word word;
+    zro__header header;
+} zro__arrival;
+
+_Static_assert(sizeof(zro__arrival) == 64, "an arrival is a cache line");
+
+/* A notice to future members of a group (group/create.c): where its control block lies, or why it could not be made.  Its writer does
+ * not wait for readers, and overwrites: a reader that is not a member of the newer groups must look at `number` before and
+ * after (0 while it is written). */
+typedef struct zro__notice {
+    _Atomic uint64_t number, key, offset, channel;
+    _Atomic int32_t code;
+    char text[ZRO__TEXT_BYTES]; /* of a failure */
+} zro__notice;
+
+enum { ZRO__NOTICES = 4 }; /* that a slot remembers */
+
+typedef struct zro__slot {
+    zro__arrival arrived[2];            /* the last two operations arrived at: k is arrived[k % 2] */
+    zro__word done;                     /* number of the last transfer whose direct accesses are over */
+    _Alignas(64) _Atomic uint32_t left; /* 1: this rank destroyed the group */
+    _Atomic uint64_t begun, published;  /* steps of an optimizer: owners set one before and the other after their part */
+    zro__word noticed;                  /* number of notices so far; notice n is notices[n % NOTICES] */
+    zro__notice notices[ZRO__NOTICES];
+    _Alignas(64) zro__header ring[ZRO__RING]; /* for texts */
+    _Alignas(64) char payload[2][ZRO__PAYLOAD_BYTES];
+} zro__slot;
+
+enum { ZRO__WHOLE = 0, ZRO__BREAKING = 1, ZRO__BROKEN = 2 }; /* a verdict */
+
+typedef struct zro__control {
+    zro__word verdict; /* BREAKING: somebody has claimed it and writes code and text */
+    int32_t code;
+    char text[ZRO__TEXT_BYTES];
+    _Atomic int32_t leavers;       /* ranks that have destroyed the group; the last one gives the memory back, */
+    _Atomic int32_t pinned;        /* unless a link still uses it */
+    _Atomic uint64_t buffer_bytes; /* that near ranks have taken for messages since the group was made */
+    int32_t size;
+    int32_t member[]; /* the members' ranks in the world, `size` of them, then their indices; then come the slots */
+} zro__control;
+
+/* The index of a near rank's slot, or, for a far rank, ~ the index of its mirror. */
+static inline int zro__slot_index(const zro__control *control, int rank)
+{
+    return control->member[control->size + rank];
+}
+
+/* What this rank knows of a far one, with whom it shares no memory: those parts of its slot that are read, kept by messages. */
+typedef struct zro__mirror {
+    zro__arrival arrived[2];
+    zro__word noticed;
+    zro__notice *notices;   /* ZRO__NOTICES of them; NULL before the first */
+    const void *payload[2]; /* of the last two arrivals */
+    const char *failure;    /* why it cannot be reached any more, or NULL */
+    uint64_t told;          /* number of the last arrival of this rank that has gone to it */
+    _Atomic uint32_t left;
+} zro__mirror;
+
+/* The far ranks of a group as the board uses them; link/far_ranks.c stands behind it. */
+typedef struct zro__far_table {
+    zro__poller poller;
+    zro__word told;     /* the least of the mirrors' */
+    size_t short_bytes; /* the longest payload that travels with its header */
+    zro__mirror *(*mirror)(void *self, int index);
+    void (*send_arrival)(void *self, const zro__header *header, const void *payload, size_t bytes);
+    void (*send_verdict)(void *self, zro_status code, const char *text);
+} zro__far_table;
+
+typedef struct zro__board {
+    zro__control *control;
+    zro__slot *slots;    /* of the near ranks, by index */
+    zro__life *lives;    /* of the world, indexed by member */
+    zro__far_table *far; /* NULL if there are no far ranks */
+    int rank, size;
+    uint64_t timeout_ms;
+    uint64_t number; /* operations that this rank has begun */
+    zro__counters *counters;
+} zro__board;
+
+enum {
+    ZRO__NAP_US = 50,
+    ZRO__LANE_NAP_US = 1000
+}; /* of a far table's poller; short naps beside a computing program cost it dearly */
+
+/* Bytes of control block and slots; where the slots begin. */
+size_t zro__board_bytes(int size, int n_near);
+zro__slot *zro__board_slots(zro__control *control);
+
+/* Ranks that share memory are near each other. */
+int zro__is_near(const zro__board *board, int rank);
+int zro__first_near(const zro__board *board);
+
+/* The slot of a near rank. */
+static inline zro__slot *zro__slot_of(const zro__board *board, int rank)
+{
+    /* without far ranks all are near, in order */
+    return &board->slots[board->far == NULL ? rank : zro__slot_index(board->control, rank)];
+}
+
+/* What can be seen of any rank, near or far: its last two arrivals, whether it has left, its notices. */
+zro__arrival *zro__arrivals_seen(const zro__board *board, int rank);
+static inline zro__arrival *zro__arrivals_of(const zro__board *board, int rank)
+{
+    return board->far == NULL ? board->slots[rank].arrived : zro__arrivals_seen(board, rank);
+}
+int zro__has_left(const zro__board *board, int rank);
+zro__word *zro__noticed_of(const zro__board *board, int rank);
+zro__notice *zro__notice_of(const zro__board *board, int rank, uint64_t number);
+
+/* What `arrive` and `gather_arrivals` do is one barrier that carries a header and up to ZRO__PAYLOAD_BYTES.
+ *
+ * payload: this rank's buffer for the operation about to begin, to be filled before `arrive`.
+ * arrive: begins the operation; refuses if the group is broken.
+ * gather_arrivals: waits for all and compares their headers with rank 0's; a difference breaks the group.
+ * After it, header_of and payload_of any rank may be read until this rank arrives again. */
+void *zro__payload(zro__board *board);
+zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes);
+zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes);
+
+/* The number of the last of two arrivals.  write: all of an arrival but the post of its word, which is returned. */
+uint64_t zro__arrived(zro__arrival *arrived);
+zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header);
+const zro__header *zro__header_of(const zro__board *board, int rank);
+const void *zro__payload_of(const zro__board *board, int rank);
+
+/* Waits until the word, which `rank` posts, has reached `target`.  The only wait for peers inside operations.
+ *
+ * LOST, TIMEOUT (both break the group), or the verdict of a group that broke meanwhile. */
+zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank);
+
+/* The same with another check of when to give up. */
+zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user);
+
+/* OK, or the verdict with its text. */
+zro_status zro__verdict_get(const zro__control *control);
+
+/* Breaks the group with the calling thread's error text, unless it is broken already; returns the verdict that holds. */
+zro_status zro__break(zro__board *board, zro_status code);
+
+/* The same for what a far rank told: it has told all others itself. */
+int zro__control_break(zro__control *control, zro_status code, const char *text);
+
+/* Why a rank cannot be waited for any more (it is dead, or its link has failed), or NULL. */
+const char *zro__gone(const zro__board *board, int rank);
+
+/* Says that this rank has begun, or published, so many steps.  torn: of a broken group, whether ranks that can be seen have
+ * begun and published different numbers; *rank is one that has not published what another has begun. */
+void zro__step_begin(zro__board *board, uint64_t steps);
+void zro__step_publish(zro__board *board, uint64_t steps);
+int zro__step_torn(const zro__board *board, int *rank, uint64_t *begun, uint64_t *published);
+
+/* "rank 1", or "rank 1 (3 of the first group)" where the numbers differ. */
+const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes);
+
+/* "operation 12: all_reduce of 1000 f32, sum". */
+const char *zro__header_text(const zro__header *header, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,18 @@
+/* A seat: see seat.h. */
+#include "group/seat.h"
+
+void zro__seat_retain(zro__seat *seat)
+{
+    atomic_fetch_add(&seat->refs, 1);
+}
+
+void zro__seat_release(zro__seat *seat)
+{
+    if (seat == NULL || atomic_fetch_sub(&seat->refs, 1) != 1)
+        return;
+    if (seat->program_link != NULL)
+        zro__program_link_close(seat->program_link);
+    zro__life_release(&seat->holder);
+    zro__view_drop(seat->view, seat->sharers);
+    zro__free(seat);
+}

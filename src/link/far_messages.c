@@ -1,0 +1,310 @@
+/* The messages of transfers with far ranks: see far_messages.h. */
+#include "link/far_messages.h"
+
+#include <string.h>
+
+#include "base/point.h"
+
+enum { DEPTH = ZRO__CARRIER_DEPTH };
+
+/* Messages that follow each other: those that come in one of the two streams, or all that go. */
+typedef struct queue {
+    zro__word over; /* how many the link is done with, in order */
+    uint64_t begun; /* how many it was given */
+    uint64_t freed; /* how many need their memory no more: of those that came the transfer has read them, of those that went the
+                       link has sent them */
+    zro_link_request request[DEPTH];
+    void *at[DEPTH];      /* where each lies */
+    char buffered[DEPTH]; /* whether that is a buffer of the pool */
+    void *next;           /* of those that go: the buffer of the next one, if it was asked for */
+} queue;
+
+struct zro__far_queues {
+    queue in[ZRO__STREAMS], out;
+};
+
+/* Before the first message there is nothing to wait for: its words have reached every target.  Never written. */
+static zro__far_queues none;
+
+static zro__far_pair *pair_of(const zro__far_messages *d, int rank)
+{
+    return &d->pairs[~zro__slot_index(d->control, rank)];
+}
+
+static zro__far_queues *queues_of(const zro__far_messages *d, int rank)
+{
+    zro__far_queues *q = pair_of(d, rank)->queues;
+
+    return q != NULL ? q : &none;
+}
+
+static zro_status no_memory(void)
+{
+    return zro__fail(ZRO_ERR_MEMORY, "out of memory: buffers for messages");
+}
+
+void zro__far_count_message(zro__counters *counters, size_t bytes)
+{
+    if (counters == NULL)
+        return;
+    zro__count(&counters->link_messages, 1);
+    zro__count(&counters->link_bytes, bytes);
+}
+
+/* ---- under the lock ---- */
+
+/* Makes sure that the pair has queues; 0 if there is no memory for them. */
+static int has_queues(zro__far_messages *d, zro__far_pair *pair)
+{
+    zro__far_queues *q;
+
+    if (pair->queues != NULL)
+        return 1;
+    q = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *q);
+    if (q == NULL)
+        return 0;
+    atomic_fetch_add_explicit(&d->control->buffer_bytes, sizeof *q, memory_order_relaxed);
+    for (int i = 0; i < DEPTH; i++)
+        q->in[ZRO__PIECES].request[i].state = q->in[ZRO__RESULTS].request[i].state = q->out.request[i].state = ZRO_LINK_DONE;
+    pair->queues = q;
+    return 1;
+}
+
+/* Messages before `end` need their memory no more. */
+static void free_until(zro__far_messages *d, queue *q, uint64_t end)
+{
+    for (; q->freed < end; q->freed++)
+        if (q->buffered[q->freed % DEPTH])
+            zro__buffers_give(&d->buffers, q->at[q->freed % DEPTH]);
+}
+
+/* The request of the queue's next message, which lies `at`. */
+static zro_link_request *begin(queue *q, void *at, int buffered)
+{
+    int i = (int)(q->begun++ % DEPTH);
+
+    q->at[i] = at;
+    q->buffered[i] = (char)buffered;
+    memset(&q->request[i], 0, sizeof q->request[i]);
+    return &q->request[i];
+}
+
+static void collect(zro__far_pair *pair, queue *q)
+{
+    uint64_t n = atomic_load_explicit(&q->over.value, memory_order_relaxed), before = n;
+    const zro_link_request *open;
+
+    while (n < q->begun && zro__request_state(&q->request[n % DEPTH]) == ZRO_LINK_DONE)
+        n++;
+    open = &q->request[n % DEPTH];
+    if (n < q->begun && zro__request_state(open) == ZRO_LINK_FAILED)
+        pair->failure = open->text != NULL ? open->text : "";
+    if (n > before)
+        zro__post(&q->over, n);
+}
+
+void zro__far_messages_collect(zro__far_messages *d, int index)
+{
+    zro__far_pair *pair = &d->pairs[index];
+    zro__far_queues *q = pair->queues;
+
+    if (q == NULL)
+        return;
+    for (int s = 0; s < ZRO__STREAMS; s++)
+        collect(pair, &q->in[s]);
+    collect(pair, &q->out);
+    free_until(d, &q->out, atomic_load_explicit(&q->out.over.value, memory_order_relaxed));
+}
+
+static void post_send(zro__far_messages *d, zro__far_pair *pair, zro__stream stream, void *from, int buffered, size_t bytes)
+{
+    const zro_link *link = &d->program_link->link;
+    queue *out = &pair->queues->out;
+
+    free_until(d, out, atomic_load_explicit(&out->over.value, memory_order_relaxed)); /* before its entry is used again */
+    link->send(link->self, pair->peer, d->channel + stream, from, bytes, ZRO_ON, begin(out, from, buffered));
+    zro__far_count_message(d->counters, bytes);
+}
+
+/* ---- the carrier ---- */
+
+static zro__word *buffer_word(void *self, int peer, uint64_t *target)
+{
+    queue *out = &queues_of(self, peer)->out;
+
+    *target = out->begun < DEPTH ? 0 : out->begun - DEPTH + 1;
+    return &out->over;
+}
+
+static zro__word *sent_word(void *self, int peer, uint64_t *target)
+{
+    queue *out = &queues_of(self, peer)->out;
+
+    *target = out->begun;
+    return &out->over;
+}
+
+static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *target)
+{
+    queue *in = &queues_of(self, peer)->in[stream];
+
+    *target = in->freed + 1;
+    return &in->over;
+}
+
+static zro_status next_buffer(void *self, int peer, void **out)
+{
+    zro__far_messages *d = self;
+    zro__far_pair *pair = pair_of(d, peer);
+    void **next;
+
+    *out = NULL;
+    zro__program_link_lock(d->program_link);
+    if (has_queues(d, pair)) {
+        next = &pair->queues->out.next;
+        *out = *next = *next != NULL ? *next : zro__buffers_take(&d->buffers);
+    }
+    zro__program_link_unlock(d->program_link);
+    return *out != NULL ? ZRO_OK : no_memory();
+}
+
+static zro_status send_from(void *self, int peer, zro__stream stream, const void *from, size_t bytes)
+{
+    zro__far_messages *d = self;
+    zro__far_pair *pair = pair_of(d, peer);
+    int ok;
+
+    (void)ZRO__POINT("far.send");
+    zro__program_link_lock(d->program_link);
+    ok = has_queues(d, pair);
+    if (ok)
+        post_send(d, pair, stream, (void *)(uintptr_t)from, 0, bytes);
+    zro__program_link_unlock(d->program_link);
+    return ok ? ZRO_OK : no_memory();
+}
+
+static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
+{
+    zro__far_messages *d = self;
+    zro__far_pair *pair = pair_of(d, peer);
+
+    (void)ZRO__POINT("far.send");
+    zro__program_link_lock(d->program_link);
+    post_send(d, pair, stream, pair->queues->out.next, 1, bytes);
+    pair->queues->out.next = NULL;
+    zro__program_link_unlock(d->program_link);
+}
+
+static zro_status expect(void *self, int peer, zro__stream stream, void *into, size_t bytes)
+{
+    zro__far_messages *d = self;
+    const zro_link *link = &d->program_link->link;
+    zro__far_pair *pair = pair_of(d, peer);
+    int buffered = into == NULL, ok;
+
+    zro__program_link_lock(d->program_link);
+    ok = has_queues(d, pair);
+    if (ok && buffered) {
+        into = zro__buffers_take(&d->buffers);
+        bytes = d->buffers.bytes; /* more than should come, so that what is too long is seen to be */
+        ok = into != NULL;
+    }
+    if (ok)
+        link->recv(link->self, pair->peer, d->channel + stream, into, bytes, begin(&pair->queues->in[stream], into, buffered));
+    zro__program_link_unlock(d->program_link);
+    return ok ? ZRO_OK : no_memory();
+}
+
+static zro_status recv_message(void *self, int peer, zro__stream stream, const void **out, size_t *bytes)
+{
+    const queue *in = &queues_of(self, peer)->in[stream];
+
+    *out = in->at[in->freed % DEPTH];
+    *bytes = in->request[in->freed % DEPTH].bytes;
+    return ZRO_OK;
+}
+
+static void release_message(void *self, int peer, zro__stream stream)
+{
+    zro__far_messages *d = self;
+    queue *in = &queues_of(d, peer)->in[stream];
+
+    zro__program_link_lock(d->program_link);
+    free_until(d, in, in->freed + 1);
+    zro__program_link_unlock(d->program_link);
+}
+
+/* ---- the end ---- */
+
+/* Gives up what is open.  Arrays of group memory that the link still uses stay mapped, buffers stay taken; returns whether there
+ * are such. */
+static int give_up(zro__far_messages *d, queue *q)
+{
+    int kept = 0;
+
+    for (int i = 0; i < DEPTH; i++) {
+        if (zro__request_settle(&d->program_link->link, &q->request[i]))
+            continue;
+        kept = 1;
+        if (!q->buffered[i])
+            zro__pin(d->view, q->at[i]);
+    }
+    return kept;
+}
+
+static int give_up_pair(zro__far_messages *d, zro__far_pair *pair)
+{
+    zro__far_queues *q = pair->queues;
+
+    return q != NULL && (give_up(d, &q->in[ZRO__PIECES]) | give_up(d, &q->in[ZRO__RESULTS]) | give_up(d, &q->out)) != 0;
+}
+
+static void abandon(void *self)
+{
+    zro__far_messages *d = self;
+
+    if (zro__program_link_is_elsewhere(d->program_link))
+        return;
+    zro__program_link_lock(d->program_link);
+    for (int i = 0; i < d->n; i++)
+        (void)give_up_pair(d, &d->pairs[i]);
+    zro__program_link_unlock(d->program_link);
+}
+
+static void free_queue(zro__far_messages *d, queue *q)
+{
+    free_until(d, q, q->begun);
+    if (q->next != NULL)
+        zro__buffers_give(&d->buffers, q->next);
+}
+
+void zro__far_messages_close(zro__far_messages *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        zro__far_queues *q = d->pairs[i].queues;
+
+        if (q == NULL || give_up_pair(d, &d->pairs[i]))
+            continue;
+        free_queue(d, &q->in[ZRO__PIECES]);
+        free_queue(d, &q->in[ZRO__RESULTS]);
+        free_queue(d, &q->out);
+        zro__free(q);
+    }
+    zro__buffers_close(&d->buffers);
+}
+
+void zro__far_messages_open(zro__far_messages *d, zro__carrier *carrier)
+{
+    *carrier = (zro__carrier){ .self = d,
+                               .chunk = d->buffers.bytes,
+                               .buffer = next_buffer,
+                               .send = send_message,
+                               .recv = recv_message,
+                               .release = release_message,
+                               .buffer_word = buffer_word,
+                               .recv_word = recv_word,
+                               .expect = expect,
+                               .send_from = send_from,
+                               .sent_word = sent_word,
+                               .abandon = abandon };
+}

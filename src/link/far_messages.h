@@ -1,0 +1,51 @@
+/* The messages of transfers between this rank and the far ranks of a group: the carrier over a program's link.
+ *
+ * Pieces and results are held by the link until the receiver has posted their receive: so no sender runs ahead of a slow
+ * receiver.  Those receives are posted by the transfer itself, which knows what comes (expect), straight into group memory where
+ * the result belongs there, else into buffers.  What a pair of ranks needs is taken from the heap when its first message goes,
+ * and buffers come from a pool that all far ranks of the group share: they are given back when a message was sent, or read.
+ *
+ * The pool, and everything that the link may write, is touched under the link's lock; the transfer reads only words without
+ * it.  If the link cannot cancel a request, the array or buffer of its message is never freed. */
+#ifndef ZRO_LINK_FAR_MESSAGES_H
+#define ZRO_LINK_FAR_MESSAGES_H
+
+#include "board/slot.h"
+#include "board/world.h"
+#include "link/buffers.h"
+#include "link/carrier.h"
+#include "link/program_link.h"
+
+typedef struct zro__far_queues zro__far_queues;
+
+/* What this rank has for messages to and from one far rank. */
+typedef struct zro__far_pair {
+    int peer;                /* its rank in the first group */
+    zro__far_queues *queues; /* NULL before the first message */
+    const char *failure;     /* why the link has failed, "" if it did not say, or NULL */
+} zro__far_pair;
+
+typedef struct zro__far_messages {
+    zro__program_link *program_link;
+    zro__view *view;         /* that arrays of group memory are mapped in */
+    zro__control *control;   /* of the group */
+    zro__counters *counters; /* may be NULL */
+    uint64_t channel;        /* the channel of pieces; that of results is the next */
+    zro__buffers buffers;
+    zro__far_pair *pairs; /* by index of far ranks */
+    int n;                /* number of far ranks */
+} zro__far_messages;
+
+/* The carrier of an object whose fields are set. */
+void zro__far_messages_open(zro__far_messages *data, zro__carrier *carrier);
+
+/* Under the lock, after a poll: posts the words of what has come or gone with the index-th far rank. */
+void zro__far_messages_collect(zro__far_messages *data, int index);
+
+/* Under the lock: gives up what is open and frees the rest. */
+void zro__far_messages_close(zro__far_messages *data);
+
+/* Counts one message; takes NULL. */
+void zro__far_count_message(zro__counters *counters, size_t bytes);
+
+#endif

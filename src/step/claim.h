@@ -1,0 +1,27 @@
+/* Claims: what all ranks must have in common, compared at the cost of one vote however long it is.
+ *
+ * A claim is a hash of everything, and a list of short texts that say the same in words.  Ranks compare the hashes; only if
+ * those differ, and then on all ranks, texts are made and compared one after another, so that the error shows the first thing
+ * that differs, with both values, and never a hash. */
+#ifndef ZRO_STEP_CLAIM_H
+#define ZRO_STEP_CLAIM_H
+
+#include "board/vote.h"
+
+enum { ZRO__CLAIM_BYTES = 512 }; /* the longest text, its NUL included; a longer one is cut */
+
+typedef struct zro__claim {
+    const char *what; /* in texts: "<what> differ: rank 0 has ...; rank 2 has ..." */
+    uint64_t hash;
+    size_t n; /* how many texts there are; where ranks have different numbers of them, the first text must say so */
+    void (*describe)(const void *user, size_t i, char *text, size_t bytes);
+    const void *user;
+    const char *otherwise; /* the whole error if no text shows the difference */
+} zro__claim;
+
+/* Votes on `mine` and compares; where `mine` is not OK the claim is not looked at.  Collective.
+ *
+ * MISMATCH  the claims differ, on all ranks */
+zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim *claim, zro_status mine);
+
+#endif

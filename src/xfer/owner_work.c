@@ -1,0 +1,110 @@
+/* The owner's work: see progress.h. */
+#include "xfer/progress.h"
+
+enum { POOL_BYTES = 128 << 10 }; /* less than this is not worth waking threads for */
+
+/* The pieces and destinations of one run, set up for tiles of it to be done by any thread. */
+typedef struct job {
+    zro__progress *f;
+    zro__run run;
+    int n_dst;
+    const void **src; /* by order of addition; without reduction the one source */
+    void **dst;
+} job;
+
+/* Elements [from, from + n) of the run. */
+static void do_tiles(const job *j, const void **src, void **dst, size_t from, size_t n)
+{
+    zro__progress *f = j->f;
+    const zro__xfer *x = f->x;
+    const zro__kernels *kernels = f->ranks->kernels;
+    int n_src = x->reduces ? f->size : 1;
+
+    for (int k = 0; k < n_src; k++)
+        src[k] = j->src[k] == NULL ? NULL : (const char *)j->src[k] + from * f->in_size;
+    for (int k = 0; k < j->n_dst; k++)
+        dst[k] = (char *)j->dst[k] + from * f->out_size;
+    if (x->apply == NULL && x->reduces)
+        kernels->reduce(&f->reduce, src, dst, j->n_dst, n, f->bypass_caches);
+    else if (x->apply == NULL)
+        kernels->copy(dst, j->n_dst, src[0], n * f->in_size, f->bypass_caches);
+    if (x->apply == NULL)
+        return;
+
+    for (size_t at = 0; at < n; at += ZRO__TILE) {
+        _Alignas(64) char tile[ZRO__TILE * sizeof(double)], blank[ZRO__TILE * sizeof(double)];
+        zro__run piece = { j->run.part, j->run.first + from + at, n - at < ZRO__TILE ? n - at : ZRO__TILE };
+        const void *in = tile;
+        void *tile_dst[1] = { tile }, *own;
+
+        if (x->reduces)
+            kernels->reduce(&f->reduce, src, tile_dst, 1, piece.count, 0);
+        else
+            in = src[0];
+        own = x->out != NULL ? (char *)x->out + f->parts[piece.part].out_at + piece.first * f->out_size : (void *)blank;
+        x->apply(x->apply_user, &piece, in, own);
+        kernels->copy(dst, j->n_dst, own, piece.count * f->out_size, f->bypass_caches);
+        for (int k = 0; k < n_src; k++)
+            src[k] = src[k] == NULL ? NULL : (const char *)src[k] + piece.count * f->in_size;
+        for (int k = 0; k < j->n_dst; k++)
+            dst[k] = (char *)dst[k] + piece.count * f->out_size;
+    }
+}
+
+/* Items are even shares of the run, one for each thread, so that each has arrays of pointers of its own. */
+static void do_shares(void *ctx, size_t first_share, size_t last_share)
+{
+    const job *j = ctx;
+    zro__progress *f = j->f;
+
+    for (size_t i = first_share; i < last_share; i++) {
+        size_t first, length;
+
+        zro__cut_even(j->run.count, (int)f->ranks->threads, (int)i, &first, &length);
+        do_tiles(j, f->ranks->scratch.src + (i + 1) * (size_t)f->size, f->ranks->scratch.dst + (i + 1) * (size_t)f->size, first,
+                 length);
+        f->ranks->kernels->fence(); /* each thread orders its own streamed stores */
+    }
+}
+
+void zro__owner_do(zro__progress *f, const zro__run *run)
+{
+    zro__scratch *s = &f->ranks->scratch;
+    const zro__part *part = &f->parts[run->part];
+    size_t in_bytes = run->count * f->in_size, out_bytes = run->count * f->out_size;
+    size_t in_at = part->in_at + run->first * f->in_size, out_at = part->out_at + run->first * f->out_size;
+    job j = { f, *run, 0, s->src, s->dst };
+    uint64_t in_place = 0;
+
+    for (int k = 0; k < (f->x->reduces ? f->size : 1); k++) {
+        int r = f->x->reduces ? f->ranks->order[k] : part->source;
+
+        if (!zro__reach_has(f, r, run->part)) {
+            s->src[k] = NULL;
+        } else if (s->in_of[r] != NULL) {
+            s->src[k] = s->in_of[r] + in_at;
+            in_place += r == f->me ? 0 : in_bytes;
+        } else {
+            s->src[k] = s->incoming[r];
+            s->incoming[r] += in_bytes;
+        }
+    }
+    for (int r = 0; r < f->size; r++) {
+        if (!zro__reach_receives(f, f->me, r))
+            continue;
+        if (s->out_of[r] != NULL && s->twin[r] != r && s->out_of[s->twin[r]] == s->out_of[r])
+            continue;
+        if (s->out_of[r] != NULL) {
+            s->dst[j.n_dst++] = s->out_of[r] + out_at;
+            in_place += r == f->me ? 0 : out_bytes;
+        } else if (s->outgoing[r] != NULL) {
+            s->dst[j.n_dst++] = s->outgoing[r];
+            s->outgoing[r] += out_bytes;
+        }
+    }
+    zro__count(&f->ranks->counters.direct_bytes, in_place);
+    if (f->ranks->pool != NULL && in_bytes + out_bytes >= POOL_BYTES)
+        zro__pool_run(f->ranks->pool, do_shares, &j, f->ranks->threads);
+    else
+        do_tiles(&j, s->src + f->size, s->dst + f->size, 0, run->count);
+}

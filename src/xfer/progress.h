@@ -1,0 +1,45 @@
+/* A transfer in progress on this rank, for the files that carry it out: xfer.c (the whole), reach.c (who reaches what), owner_work.c
+ * (what an owner does with its parts), messages.c (what travels in messages, and when). */
+#ifndef ZRO_XFER_PROGRESS_H
+#define ZRO_XFER_PROGRESS_H
+
+#include "xfer/xfer.h"
+
+typedef struct zro__progress {
+    zro__ranks *ranks;
+    const zro__xfer *x;
+    const zro__part *parts; /* those of x, or one part per rank where the work is spread */
+    size_t n_parts;
+    size_t in_size, out_size;        /* bytes of an element */
+    size_t limit;                    /* elements of a chunk */
+    int me, size;                    /* this rank, and how many there are */
+    int bypass_caches;               /* results are written by non-temporal stores, because they would not stay in the caches */
+    int in_is_shared, out_is_shared; /* whether this rank's arrays are group memory, and may be used as such */
+    zro__reduce reduce;              /* how pieces are added */
+} zro__progress;
+
+/* The header with which a rank arrived. */
+const zro__header *zro__reach_header(const zro__progress *f, int rank);
+
+/* Whether two ranks reach each other's group memory. */
+int zro__reach_shares(const zro__progress *f, int a, int b);
+
+/* Whether `owner` reads rank's piece, or writes rank's result, in place. */
+int zro__reach_reads(const zro__progress *f, int owner, int rank);
+int zro__reach_writes(const zro__progress *f, int owner, int rank);
+
+/* Who writes the results of owner's parts to rank's array: the owner, rank itself (then a message brings them), or another rank
+ * whose array is the same memory: what exists once per machine is written once. */
+int zro__reach_writer(const zro__progress *f, int owner, int rank);
+
+/* Whether rank gets the results of owner's parts; whether it has a piece of a part. */
+int zro__reach_receives(const zro__progress *f, int owner, int rank);
+int zro__reach_has(const zro__progress *f, int rank, size_t part);
+
+/* Reduces a run that this rank owns, from arrays and from messages that have come, and writes the result to all who get it. */
+void zro__owner_do(zro__progress *f, const zro__run *run);
+
+/* Does everything that owners do, chunk by chunk, with the messages that it takes. */
+zro_status zro__messages_run(zro__progress *f);
+
+#endif

@@ -1,0 +1,44 @@
+/* Who reaches what: see progress.h. */
+#include "xfer/progress.h"
+
+const zro__header *zro__reach_header(const zro__progress *f, int rank)
+{
+    return zro__header_of(&f->ranks->board, rank);
+}
+
+int zro__reach_shares(const zro__progress *f, int a, int b)
+{
+    return f->ranks->machine[a] == f->ranks->machine[b]
+           && !((zro__reach_header(f, a)->flags | zro__reach_header(f, b)->flags) & ZRO__HEADER_SLOW);
+}
+
+int zro__reach_reads(const zro__progress *f, int owner, int rank)
+{
+    return owner == rank || (zro__reach_shares(f, owner, rank) && zro__reach_header(f, rank)->in != ZRO__NOWHERE);
+}
+
+int zro__reach_writes(const zro__progress *f, int owner, int rank)
+{
+    return owner == rank || (zro__reach_shares(f, owner, rank) && zro__reach_header(f, rank)->out != ZRO__NOWHERE);
+}
+
+int zro__reach_receives(const zro__progress *f, int owner, int rank)
+{
+    return f->x->to == ZRO__TO_ALL || f->x->to == rank || (f->x->to == ZRO__TO_OWNER && owner == rank);
+}
+
+int zro__reach_writer(const zro__progress *f, int owner, int rank)
+{
+    const int *twin = f->ranks->scratch.twin;
+
+    if (zro__reach_writes(f, owner, rank) || (twin[owner] == twin[rank] && zro__reach_receives(f, owner, owner)))
+        return owner;
+    return twin[rank];
+}
+
+int zro__reach_has(const zro__progress *f, int rank, size_t part)
+{
+    const uint64_t *bits = f->x->present == NULL ? NULL : zro__payload_of(&f->ranks->board, rank);
+
+    return bits == NULL || (bits[part / 64] >> (part % 64) & 1);
+}

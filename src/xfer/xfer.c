@@ -1,0 +1,334 @@
+/* The transfer.
+ *
+ * After all ranks have arrived, and so know where each other's arrays lie, a piece travels in one of three ways:
+ * - small transfers: every rank brought its piece in its slot, and each computes what it needs by itself;
+ * - in place: an array in group memory of the same machine is read, and written, where it lies, by the owner;
+ * - by message: any other piece is sent to the owner, any other result sent back, in chunks.
+ * Which of the last two holds between an owner and a rank follows from headers that both have, so they never disagree.
+ *
+ * In place there is nothing to schedule: an owner does its chunks, releases `done`, and whoever's array it touched waits for
+ * that.  So pieces must not change, nor results be used, before the call returns. */
+#include "xfer/xfer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/point.h"
+#include "xfer/progress.h"
+
+enum {
+    PAYLOAD_MAX = 4096,            /* pieces up to this travel with the arrival: larger ones are read in place as fast */
+    DIRECT_CHUNK_BYTES = 16 << 20, /* of a chunk where no messages are needed */
+    BYPASS_BYTES = 16 << 20        /* from here on results would not stay in the caches anyway */
+};
+
+/* ---- arriving ---- */
+
+enum { ANYONE = -1 };
+
+/* Whether rank brings a piece for the parts of `owner`, or of anyone. */
+static int brings(const zro__progress *f, int owner, int rank)
+{
+    if (f->x->reduces)
+        return 1;
+    for (size_t p = 0; p < f->n_parts; p++)
+        if ((owner == ANYONE || f->parts[p].owner == owner) && f->parts[p].source == rank && f->parts[p].count > 0)
+            return 1;
+    return 0;
+}
+
+static int owns_something(const zro__progress *f, int owner)
+{
+    for (size_t p = 0; p < f->n_parts; p++)
+        if (f->parts[p].owner == owner && f->parts[p].count > 0)
+            return 1;
+    return 0;
+}
+
+/* Whether the largest piece of any rank can travel in a slot; the same on all ranks.  In large groups with far ranks
+ * only payloads that fit beside a header do: every rank would get every piece, and sending each piece to its owner alone moves
+ * fewer bytes. */
+static int fits_payload(const zro__progress *f)
+{
+    const zro__xfer *x = f->x;
+    const zro__far_table *far = f->ranks->board.far;
+    size_t most = far == NULL || far->short_bytes > PAYLOAD_MAX ? PAYLOAD_MAX : far->short_bytes;
+
+    if (!(f->ranks->one_machine || f->ranks->board.far != NULL) || x->apply != NULL || x->present != NULL || x->scattered
+        || x->n_parts > (size_t)f->size)
+        return 0;
+    for (size_t p = 0; p < x->n_parts; p++)
+        if (x->parts[p].in_at + x->parts[p].count * f->in_size > most)
+            return 0;
+    return 1;
+}
+
+static zro_status arrive(zro__progress *f, int in_payload)
+{
+    const zro__xfer *x = f->x;
+    zro__view *view = f->ranks->view;
+    zro__header h = { .call = (uint16_t)x->call,
+                      .dtype = (uint8_t)x->in_type,
+                      .op = (uint8_t)x->op,
+                      .root = x->root,
+                      .count = x->count,
+                      .tag = x->tag,
+                      .in = ZRO__NOWHERE,
+                      .out = ZRO__NOWHERE,
+                      .weight = x->weight };
+    size_t bytes = 0; /* of the payload */
+    zro_status st;
+
+    if (in_payload) {
+        bytes = brings(f, ANYONE, f->me) ? x->in_bytes : 0;
+        if (bytes > 0)
+            memcpy(zro__payload(&f->ranks->board), x->in, bytes);
+    } else {
+        bytes = x->present == NULL ? 0 : (x->n_parts + 63) / 64 * sizeof(uint64_t);
+        if (bytes > 0)
+            memcpy(zro__payload(&f->ranks->board), x->present, bytes);
+        if (f->size > 1 && !x->offsets_differ) {
+            if (x->in != NULL && x->in_bytes > 0)
+                h.in = zro__locate(view, x->in, x->in_bytes);
+            if (x->out != NULL && x->out_bytes > 0)
+                h.out = x->out == x->in && x->out_bytes == x->in_bytes ? h.in : zro__locate(view, x->out, x->out_bytes);
+        }
+        if (f->ranks->fast == ZRO_OFF || x->offsets_differ) /* it would not find the others' parts either */
+            h.flags |= ZRO__HEADER_SLOW;
+    }
+    f->in_is_shared = h.in != ZRO__NOWHERE && h.flags == 0;
+    f->out_is_shared = h.out != ZRO__NOWHERE && h.flags == 0;
+    st = zro__arrive(&f->ranks->board, &h, bytes);
+    return st != ZRO_OK ? st : zro__gather_arrivals(&f->ranks->board, in_payload ? bytes : 0);
+}
+
+/* ---- small transfers ---- */
+
+static void do_in_payloads(zro__progress *f)
+{
+    zro__scratch *s = &f->ranks->scratch;
+
+    for (size_t p = 0; p < f->n_parts; p++) {
+        const zro__part *part = &f->parts[p];
+        void *dst = part->count == 0 || !zro__reach_receives(f, part->owner, f->me) ? NULL : (char *)f->x->out + part->out_at;
+
+        if (dst == NULL)
+            continue;
+        if (!f->x->reduces) {
+            const char *from = zro__payload_of(&f->ranks->board, part->source);
+
+            f->ranks->kernels->copy(&dst, 1, from + part->in_at, part->count * f->in_size, 0);
+            continue;
+        }
+        for (int k = 0; k < f->size; k++)
+            s->src[k] = (const char *)zro__payload_of(&f->ranks->board, f->ranks->order[k]) + part->in_at;
+        f->ranks->kernels->reduce(&f->reduce, s->src, &dst, 1, part->count, 0);
+    }
+}
+
+/* ---- the whole ---- */
+
+/* Every piece and every result can be reached by everybody. */
+static int all_in_place(const zro__progress *f)
+{
+    if (!f->ranks->one_machine)
+        return 0;
+    for (int r = 0; r < f->size; r++) {
+        const zro__header *h = zro__reach_header(f, r);
+        int gets = f->x->to == ZRO__TO_ALL || f->x->to == r || (f->x->to == ZRO__TO_OWNER && owns_something(f, r));
+
+        if ((h->flags & ZRO__HEADER_SLOW) || (h->in == ZRO__NOWHERE && brings(f, ANYONE, r))
+            || (h->out == ZRO__NOWHERE && gets))
+            return 0;
+    }
+    return 1;
+}
+
+/* One part for each rank, instead of the one part of one owner. */
+static void spread(zro__progress *f)
+{
+    zro__part whole = f->parts[0], *parts = f->ranks->scratch.parts;
+
+    for (int r = 0; r < f->size; r++) {
+        size_t first, length;
+
+        zro__cut_even(whole.count, f->size, r, &first, &length);
+        parts[r] = (zro__part){ whole.in_at + first * f->in_size, whole.out_at + first * f->out_size, length, r, whole.source };
+    }
+    f->parts = parts;
+    f->n_parts = (size_t)f->size;
+}
+
+static void find_twins(zro__progress *f)
+{
+    int *twin = f->ranks->scratch.twin;
+
+    for (int r = 0; r < f->size; r++) {
+        uint64_t out = zro__reach_header(f, r)->out;
+
+        twin[r] = r;
+        for (int q = 0; q < r && out != ZRO__NOWHERE && twin[r] == r; q++)
+            if (f->ranks->machine[q] == f->ranks->machine[r] && zro__reach_header(f, q)->out == out)
+                twin[r] = q;
+    }
+}
+
+/* The address of a peer's array, of which this rank touches the first `bytes`; *out stays NULL where a link carries it. */
+static zro_status find_array(zro__progress *f, int rank, uint64_t offset, size_t bytes, char **out)
+{
+    char name[64];
+
+    if (offset == ZRO__NOWHERE || bytes == 0 || !zro__reach_shares(f, f->me, rank))
+        return ZRO_OK;
+    *out = zro__address(f->ranks->view, offset, bytes);
+    if (*out != NULL)
+        return ZRO_OK;
+    zro__fail(ZRO_ERR_MEMORY, "an array of %s could not be mapped: out of memory or address space",
+              zro__rank_name(&f->ranks->board, rank, name, sizeof name));
+    return zro__break(&f->ranks->board, ZRO_ERR_MEMORY);
+}
+
+/* Finds the arrays that this rank, as an owner, touches in place. */
+static zro_status find_arrays(zro__progress *f)
+{
+    zro__scratch *s = &f->ranks->scratch;
+    zro_status st = ZRO_OK;
+
+    for (int r = 0; r < f->size && st == ZRO_OK; r++) {
+        size_t in_bytes = 0, out_bytes = 0;
+
+        s->in_of[r] = r == f->me ? (char *)(uintptr_t)f->x->in : NULL;
+        s->out_of[r] = r == f->me ? f->x->out : NULL;
+        if (r == f->me)
+            continue;
+        for (size_t p = 0; p < f->n_parts; p++) {
+            const zro__part *part = &f->parts[p];
+            size_t in_end = part->in_at + part->count * f->in_size, out_end = part->out_at + part->count * f->out_size;
+
+            if (part->owner != f->me || part->count == 0)
+                continue;
+            if ((f->x->reduces || part->source == r) && in_end > in_bytes)
+                in_bytes = in_end;
+            if (zro__reach_receives(f, f->me, r) && out_end > out_bytes)
+                out_bytes = out_end;
+        }
+        st = find_array(f, r, zro__reach_header(f, r)->in, in_bytes, &s->in_of[r]);
+        if (st == ZRO_OK)
+            st = find_array(f, r, zro__reach_header(f, r)->out, out_bytes, &s->out_of[r]);
+    }
+    return st;
+}
+
+/* Until everybody is done who reads or writes this rank's arrays. */
+static zro_status wait_for_owners(zro__progress *f)
+{
+    zro__board *board = &f->ranks->board;
+    zro_status st;
+
+    f->ranks->kernels->fence();
+    (void)ZRO__POINT("xfer.done");
+    zro__post(&zro__slot_of(board, f->me)->done, board->number);
+    for (int o = 0; o < f->size; o++) {
+        int writer = zro__reach_receives(f, o, f->me) ? zro__reach_writer(f, o, f->me) : f->me;
+
+        if (!owns_something(f, o))
+            continue;
+        st = ZRO_OK;
+        if (o != f->me && brings(f, o, f->me) && zro__reach_reads(f, o, f->me))
+            st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o);
+        if (st == ZRO_OK && writer != f->me)
+            st = zro__wait(board, &zro__slot_of(board, writer)->done, board->number, writer);
+        if (st != ZRO_OK)
+            return st;
+    }
+    return ZRO_OK;
+}
+
+/* What was sent must be gone: the arrays are the program's again, and a link may need this rank to get on with it. */
+static zro_status wait_for_links(zro__progress *f)
+{
+    const zro__carrier *far = &f->ranks->far;
+    uint64_t target;
+    zro_status st = ZRO_OK;
+
+    for (int r = 0; r < f->size && st == ZRO_OK; r++) {
+        zro__word *word;
+
+        if (zro__is_near(&f->ranks->board, r))
+            continue;
+        word = far->sent_word(far->self, r, &target);
+        st = zro__wait(&f->ranks->board, word, target, r);
+    }
+    return st;
+}
+
+static zro_status prepare_reduction(zro__progress *f)
+{
+    zro__ranks *ranks = f->ranks;
+
+    f->reduce = (zro__reduce){ .dtype = f->x->in_type,
+                               .op = f->x->op,
+                               .n = f->size,
+                               .cell = ranks->cell_lengths,
+                               .n_cells = ranks->n_cells,
+                               .divisor = f->size };
+    if (!f->x->weighted)
+        return ZRO_OK;
+    f->reduce.weight = ranks->scratch.weight;
+    f->reduce.divisor = 0;
+    for (int r = 0; r < f->size; r++)
+        f->reduce.divisor += zro__reach_header(f, r)->weight;
+    for (int k = 0; k < f->size; k++)
+        ranks->scratch.weight[k] = zro__reach_header(f, ranks->order[k])->weight;
+    if (!(f->reduce.divisor != 0) || !isfinite(f->reduce.divisor))
+        return zro__fail(ZRO_ERR_INVALID, "the ranks' weights add up to %g", f->reduce.divisor);
+    return ZRO_OK;
+}
+
+zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
+{
+    zro__progress f = { .ranks = ranks,
+                        .x = x,
+                        .parts = x->parts,
+                        .n_parts = x->n_parts,
+                        .in_size = zro_dtype_bytes(x->in_type),
+                        .out_size = zro_dtype_bytes(x->out_type),
+                        .me = ranks->board.rank,
+                        .size = ranks->board.size };
+    size_t larger = f.in_size > f.out_size ? f.in_size : f.out_size;
+    int in_payload = fits_payload(&f), direct;
+    zro_status st;
+
+    if (x->present != NULL && x->n_parts > 8 * (size_t)ZRO__PAYLOAD_BYTES)
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "a transfer of %zu parts with presence; %zu fit", x->n_parts,
+                         8 * (size_t)ZRO__PAYLOAD_BYTES);
+    assert(!x->spread || x->n_parts == 1);
+    st = arrive(&f, in_payload);
+    if (st == ZRO_OK && x->reduces)
+        st = prepare_reduction(&f);
+    if (st != ZRO_OK || x->n_parts == 0)
+        return st;
+    if (in_payload) {
+        do_in_payloads(&f);
+        return ZRO_OK;
+    }
+    find_twins(&f);
+    direct = all_in_place(&f);
+    if (direct && x->spread)
+        spread(&f);
+    f.limit = (direct ? DIRECT_CHUNK_BYTES : ranks->near.chunk) / larger;
+    f.bypass_caches = x->count * larger >= BYPASS_BYTES;
+    st = find_arrays(&f);
+    if (st == ZRO_OK)
+        st = zro__messages_run(&f);
+    if (st == ZRO_OK)
+        st = wait_for_owners(&f);
+    if (ranks->board.far == NULL)
+        return st;
+    if (st == ZRO_OK)
+        st = wait_for_links(&f);
+    if (st != ZRO_OK)
+        ranks->far.abandon(ranks->far.self);
+    return st;
+}

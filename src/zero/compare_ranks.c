@@ -1,0 +1,201 @@
+/* What the ranks must have in common: when parameter groups are added the same rule, settings, values and parameters, and the
+ * same owners; in a step the same values, and gradients of the same parameters. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/param.h"
+#include "group/group.h"
+#include "zero/optim.h"
+
+/* ---- words ---- */
+
+static const char *on_off(zro_switch s)
+{
+    return s == ZRO_ON ? "on" : "off";
+}
+
+enum { SETTINGS = 14 };
+
+/* All settings, one per line; a setting that follows from another comes after it (a loss scale turns on skip_non_finite). */
+static void describe_settings(const zro_optim *opt, size_t n_params, char *text, size_t bytes)
+{
+    const zro__cycle *c = &opt->cycle;
+
+    snprintf(text, bytes,
+             "%zu parameters in %zu groups\nrule %s\npartition %s\nparameters_as_bucket_view %s\nmasters %s\nrounding %s\n"
+             "seed %" PRIu64 "\nclip_norm %.17g of type %g\nclip_value %.17g\nloss_scale %s\nskip_non_finite %s\n"
+             "scale %.9g\ngrowth %.17g, backoff %.17g\ngrowth_interval %u",
+             n_params, c->update.shard.n_groups, opt->rule != NULL ? opt->rule->name : "none", zro__partition_name(opt->plan),
+             on_off(opt->bucket_views), on_off(c->update.shard.masters),
+             c->update.rounding == ZRO_STOCHASTIC ? "stochastic" : "nearest", c->update.seed, c->clip_norm, c->clip_type,
+             c->clip_value, on_off(c->scales), on_off(c->skips), (double)c->scaler.scale, c->scaler.growth, c->scaler.backoff,
+             (unsigned)c->scaler.interval);
+}
+
+static void describe_setting(const zro_optim *opt, size_t n_params, size_t i, char *text, size_t bytes)
+{
+    char all[ZRO__CLAIM_BYTES], *rest = all, *line = NULL;
+
+    describe_settings(opt, n_params, all, sizeof all);
+    for (size_t k = 0; k <= i; k++)
+        line = strsep(&rest, "\n");
+    snprintf(text, bytes, "%s", line != NULL ? line : "");
+}
+
+/* The i-th of all groups' values. */
+static void describe_value(const zro_optim *opt, size_t i, char *text, size_t bytes)
+{
+    const size_t n = zro_optim_values(opt);
+
+    snprintf(text, bytes, "parameter group %zu: %s = %.17g", i / n, zro_optim_value_name(opt, i % n),
+             opt->cycle.update.shard.groups[i / n]->values[i % n]);
+}
+
+static void describe_param(const zro_optim *opt, size_t i, char *text, size_t bytes)
+{
+    const zro__entry *e = &opt->params[i];
+    const zro__place *place = zro__param_place(e->param);
+    char name[ZRO__NAME_BYTES], shape[ZRO__SHAPE_BYTES];
+    int owner = -1;
+
+    if (zro_plan_owner(opt->plan, i, 0, &owner) != ZRO_OK)
+        owner = -1;
+    snprintf(text, bytes, "parameter %.100s: group %zu, %s, gradient %s, device %d, %s memory, first owner %d, shape %s",
+             zro__param_name(e->name, i, name), zro__plan_table(opt->plan)[i].group, zro_dtype_name(e->dtype),
+             zro_dtype_name(e->grad_dtype), (int)e->param->device,
+             place == NULL                    ? "the program's"
+             : place->kind == ZRO_MEMORY_ONCE ? "once-per-machine"
+                                              : "group",
+             owner, zro__param_shape(e->param, shape));
+}
+
+static int has_gradient(const zro_param *p)
+{
+    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
+}
+
+static uint64_t hash_values(const zro_optim *opt)
+{
+    uint64_t hash = ZRO__HASH_START;
+
+    for (size_t k = 0; k < zro_optim_groups(opt); k++)
+        hash = zro__hash(hash, opt->cycle.update.shard.groups[k]->values, zro_optim_values(opt) * sizeof(double));
+    return hash;
+}
+
+/* ---- adding parameter groups ---- */
+
+typedef struct addition {
+    const zro_optim *opt;
+    size_t first; /* of the parameters that are added */
+} addition;
+
+/* The settings, then the groups' values, then the parameters. */
+static void describe_addition(const void *user, size_t i, char *text, size_t bytes)
+{
+    const addition *a = user;
+    const size_t n_values = zro_optim_groups(a->opt) * zro_optim_values(a->opt);
+
+    if (i < SETTINGS)
+        describe_setting(a->opt, a->opt->n_params - a->first, i, text, bytes);
+    else if (i < SETTINGS + n_values)
+        describe_value(a->opt, i - SETTINGS, text, bytes);
+    else
+        describe_param(a->opt, a->first + i - SETTINGS - n_values, text, bytes);
+}
+
+/* The same things as the texts have, but only the settings as a text; and who owns what, because the program may decide that. */
+static uint64_t hash_addition(const zro_optim *opt, size_t first)
+{
+    uint64_t hash = hash_values(opt);
+    char text[ZRO__CLAIM_BYTES];
+    size_t n;
+    const zro_range *ranges = zro__optim_ranges(opt, first, opt->n_params, &n);
+
+    describe_settings(opt, opt->n_params - first, text, sizeof text);
+    hash = zro__hash(hash, text, strlen(text));
+    for (size_t i = first; i < opt->n_params; i++) {
+        const zro__entry *e = &opt->params[i];
+        const zro__place *place = zro__param_place(e->param);
+        uint64_t item[] = { zro__plan_table(opt->plan)[i].group,
+                            (uint64_t)e->dtype,
+                            (uint64_t)e->grad_dtype,
+                            (uint64_t)(int64_t)e->param->device,
+                            place != NULL ? 1 + (uint64_t)place->kind : 0,
+                            e->param->n_dims };
+
+        hash = zro__hash(hash, item, sizeof item);
+        hash = zro__hash(hash, e->param->shape, e->param->n_dims * sizeof e->param->shape[0]);
+        hash = zro__hash(hash, e->name != NULL ? e->name : "", e->name != NULL ? strlen(e->name) : 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t item[] = { ranges[i].param, ranges[i].first, (uint64_t)ranges[i].owner };
+
+        hash = zro__hash(hash, item, sizeof item);
+    }
+    return hash;
+}
+
+zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t first, zro__call call, zro_status st)
+{
+    const addition a = { opt, first };
+    zro__claim claim = { .what = "the ranks' optimizers",
+                         .describe = describe_addition,
+                         .user = &a,
+                         .otherwise = "the ranks' optimizers differ in who owns what, or in something too long to show" };
+    zro_status entered = zro__enter(group);
+
+    if (entered != ZRO_OK)
+        return entered;
+    if (st == ZRO_OK) {
+        claim.hash = hash_addition(opt, first);
+        claim.n = SETTINGS + zro_optim_groups(opt) * zro_optim_values(opt) + opt->n_params - first;
+    }
+    return zro__leave(group, zro__claim_agree(&group->ranks.board, call, &claim, st));
+}
+
+/* ---- a step ---- */
+
+/* A parameter's owners must agree whether it has a gradient: each of them updates its own part. */
+static int has_several_owners(const zro_optim *opt, size_t param)
+{
+    const zro__plan_param *row = &zro__plan_table(opt->plan)[param];
+
+    return row[1].first_range - row[0].first_range > 1;
+}
+
+/* The groups' values, then whether the parameters that have several owners have a gradient. */
+static void describe_step(const void *user, size_t i, char *text, size_t bytes)
+{
+    const zro_optim *opt = user;
+    const size_t n_values = zro_optim_groups(opt) * zro_optim_values(opt), param = i - n_values;
+    char name[ZRO__NAME_BYTES];
+
+    if (i < n_values)
+        describe_value(opt, i, text, bytes);
+    else
+        snprintf(text, bytes, "parameter %.100s: %s gradient", zro__param_name(opt->params[param].name, param, name),
+                 !has_several_owners(opt, param)          ? "not compared"
+                 : has_gradient(opt->params[param].param) ? "a"
+                                                          : "no");
+}
+
+zro__claim zro__optim_claim_step(const zro_optim *opt)
+{
+    uint64_t hash = hash_values(opt);
+
+    for (size_t i = 0; i < opt->n_params; i++)
+        if (has_several_owners(opt, i)) {
+            const char present = (char)has_gradient(opt->params[i].param);
+
+            hash = zro__hash(hash, &present, 1);
+        }
+    return (zro__claim){ .what = "values or gradients, which all ranks must set alike,",
+                         .hash = hash,
+                         .n = zro_optim_groups(opt) * zro_optim_values(opt) + opt->n_params,
+                         .describe = describe_step,
+                         .user = opt,
+                         .otherwise = "values or gradients differ, which all ranks must set alike" };
+}

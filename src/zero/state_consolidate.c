@@ -1,0 +1,312 @@
+/* Consolidating: a sharded optimizer's state in one piece, on one rank or on all.
+ *
+ * First every rank learns what there is of each range: which slots have begun, and the single numbers.  From that all compute
+ * the same list of arrays, and those who get the state take memory for it.  Then the arrays travel, each once, from where they
+ * lie in the shard to where they belong in the state, in batches of a bounded number of parts; who only sends takes no memory
+ * for them. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/param.h"
+#include "base/point.h"
+#include "base/status.h"
+#include "group/group.h"
+#include "zero/optim.h"
+#include "zero/state.h"
+
+enum { BATCH = 4096 }; /* how many parts of arrays travel in one transfer */
+
+/* One consolidation on this rank. */
+typedef struct gathering {
+    zro_optim *opt;
+    const zro_range *ranges; /* of all ranks, sorted by parameter and first element */
+    size_t n_ranges;
+    size_t stride;         /* numbers per record: the bits of slots that exist, then one number per slot of the rule */
+    double *record;        /* one record per range */
+    zro__part *parts;      /* memory for as many parts as there are ranges, and at least for a batch */
+    size_t n_parts, bytes; /* parts in the batch that is being filled, and their bytes */
+    uint64_t n_batches;    /* how many were sent; the tag of the next one */
+    int to;                /* the rank that gets the state, or ZRO_ALL */
+    int gets;              /* this rank gets the state */
+    zro_state *state;      /* NULL if it does not */
+    zro__arena arena;
+} gathering;
+
+/* ---- records ---- */
+
+static void fill_records(gathering *g)
+{
+    for (size_t i = 0; i < g->n_ranges; i++) {
+        double *record = g->record + i * g->stride;
+        zro__shard_group *group = NULL;
+        const zro__piece *piece;
+
+        if (g->ranges[i].owner != zro__optim_rank(g->opt))
+            continue;
+        piece = zro__shard_find(&g->opt->cycle.update.shard, g->ranges[i].param, &group);
+        record[0] = piece->present;
+        for (size_t s = 0; 1 + s < g->stride; s++)
+            record[1 + s] = *zro__slot_number(g->opt, group, piece, s);
+    }
+}
+
+/* Records of one owner that follow each other are one part. */
+static zro_status exchange_records(gathering *g)
+{
+    const size_t bytes = g->n_ranges * g->stride * sizeof *g->record;
+    size_t n = 0;
+    zro__xfer x;
+
+    for (size_t i = 0; i < g->n_ranges; i++)
+        zro__parts_append(g->parts, &n, i * g->stride * sizeof *g->record, g->stride, g->ranges[i].owner);
+    x = zro__delivery(ZRO__CALL_CONSOLIDATE, ZRO_F64, g->record, bytes, g->parts, n, g->n_ranges * g->stride);
+    return zro__xfer_run(&g->opt->cycle.group->ranks, &x);
+}
+
+/* Two owners of one parameter differ in number k of their records. */
+static zro_status records_differ(const gathering *g, size_t range, size_t k)
+{
+    const zro_range *r = &g->ranges[range];
+    const double *mine = g->record + range * g->stride, *theirs = mine - g->stride;
+    char name[ZRO__NAME_BYTES], what[120] = "which slots it has";
+
+    if (k > 0)
+        snprintf(what, sizeof what, "its %.60s (%g and %g)", g->opt->rule->slots[k - 1].name, theirs[k], mine[k]);
+    return zro__fail(ZRO_ERR_STATE,
+                     "consolidate: rank %d and rank %d, which share parameter %s, disagree about %s; "
+                     "its gradient was present on only one of them",
+                     (int)r[-1].owner, (int)r->owner, zro__param_name(g->opt->params[r->param].name, r->param, name), what);
+}
+
+/* The owners of one parameter must have the same slots and numbers, such as step.  All ranks get the same answer. */
+static zro_status check_records(const gathering *g)
+{
+    for (size_t i = 1; i < g->n_ranges; i++) {
+        const double *a = g->record + (i - 1) * g->stride, *b = a + g->stride;
+
+        for (size_t k = 0; g->ranges[i - 1].param == g->ranges[i].param && k < g->stride; k++)
+            if (a[k] != b[k] && !(isnan(a[k]) && isnan(b[k])))
+                return records_differ(g, i, k);
+    }
+    return ZRO_OK;
+}
+
+/* ---- the state ---- */
+
+/* Whether a range has a slot: one of the rule's, or ZRO__MASTER, which comes last in a state. */
+static int has_slot(const gathering *g, size_t range, size_t s)
+{
+    return ((uint32_t)g->record[range * g->stride] >> s & 1) != 0;
+}
+
+static zro_status add_group(zro_state *state, const zro_optim *opt, size_t k)
+{
+    const zro__shard_group *group = opt->cycle.update.shard.groups[k];
+    zro_status st = zro_state_add_group(state, NULL, 0);
+
+    for (size_t v = 0; st == ZRO_OK && opt->rule != NULL && v < opt->rule->n_hypers; v++) {
+        const zro_hyper *hyper = &opt->rule->hypers[v];
+
+        st = zro__state_set_value(state, k, hyper->torch != NULL ? hyper->torch : hyper->name, group->values[v], hyper->kind);
+    }
+    if (st == ZRO_OK && !isnan(group->first_lr))
+        st = zro__state_set_value(state, k, "initial_lr", group->first_lr, ZRO_REAL);
+    return st;
+}
+
+static zro_status add_param(gathering *g, size_t range)
+{
+    const zro_optim *opt = g->opt;
+    const size_t param = g->ranges[range].param;
+    const zro__entry *e = &opt->params[param];
+    zro_param copy = *e->param;
+    zro_status st;
+
+    copy.name = e->name;
+    copy.dtype = e->dtype;
+    copy.grad_dtype = e->grad_dtype;
+    st = zro_state_add_param(g->state, &copy);
+    for (size_t s = 0; st == ZRO_OK && s <= ZRO__MASTER; s++)
+        if (has_slot(g, range, s))
+            st = zro__state_plan_slot(g->state, param, zro__slot_name(opt, s), zro__slot_type(opt, s, e->dtype),
+                                      zro__slot_is_array(opt, s) ? e->count : 1);
+    return st;
+}
+
+/* Everything but the arrays. */
+static zro_status make_state(gathering *g)
+{
+    const zro__cycle *c = &g->opt->cycle;
+    const zro_progress progress = { .steps = c->n_steps,
+                                    .scale = c->scales == ZRO_ON ? (double)c->scaler.scale : 0,
+                                    .growth_tracker = c->scaler.tracker };
+    size_t group = 0;
+    zro_status st = zro_state_create(g->opt->rule != NULL ? g->opt->rule->name : "", &g->state);
+
+    if (st == ZRO_OK)
+        st = zro_state_set_progress(g->state, &progress);
+    if (st == ZRO_OK)
+        st = add_group(g->state, g->opt, 0);
+    for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++) {
+        if (i > 0 && g->ranges[i].param == g->ranges[i - 1].param)
+            continue;
+        while (st == ZRO_OK && group < g->ranges[i].group)
+            st = add_group(g->state, g->opt, ++group);
+        if (st == ZRO_OK)
+            st = add_param(g, i);
+    }
+    return st == ZRO_OK ? zro__state_take(g->state) : st;
+}
+
+/* ---- arrays ---- */
+
+static zro_status send_batch(gathering *g)
+{
+    zro__xfer x = zro__delivery(ZRO__CALL_CONSOLIDATE, ZRO_U8, NULL, 0, g->parts, g->n_parts, g->bytes);
+    const int rank = zro__optim_rank(g->opt);
+    uintptr_t in = UINTPTR_MAX, out = UINTPTR_MAX, in_end = 0, out_end = 0;
+
+    (void)ZRO__POINT("consolidate.batch");
+    x.tag = g->n_batches++;
+    x.to = g->to == ZRO_ALL ? ZRO__TO_ALL : g->to;
+    x.scattered = x.offsets_differ = 1;
+    for (size_t i = 0; i < g->n_parts; i++) { /* addresses, until the lowest is known */
+        const zro__part *p = &g->parts[i];
+
+        if (p->owner == rank) {
+            in = p->in_at < in ? p->in_at : in;
+            in_end = p->in_at + p->count > in_end ? p->in_at + p->count : in_end;
+        }
+        out = p->out_at < out ? p->out_at : out;
+        out_end = p->out_at + p->count > out_end ? p->out_at + p->count : out_end;
+    }
+    for (size_t i = 0; i < g->n_parts; i++) {
+        g->parts[i].in_at -= g->parts[i].owner == rank ? in : 0;
+        g->parts[i].out_at -= g->gets ? out : 0;
+    }
+    if (in_end > 0) {
+        x.in = (const void *)in;
+        x.in_bytes = in_end - in;
+    }
+    if (g->gets) {
+        x.out = (void *)out;
+        x.out_bytes = out_end - out;
+    }
+    g->n_parts = 0;
+    g->bytes = 0;
+    return zro__xfer_run(&g->opt->cycle.group->ranks, &x);
+}
+
+/* One array of one range: from the owner's shard to the state. */
+static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
+{
+    const zro_range *r = &g->ranges[range];
+    const size_t size = zro_dtype_bytes(zro__slot_type(g->opt, s, g->opt->params[r->param].dtype)), bytes = r->count * size;
+    zro__shard_group *group = NULL;
+    const zro__piece *piece =
+        r->owner == zro__optim_rank(g->opt) ? zro__shard_find(&g->opt->cycle.update.shard, r->param, &group) : NULL;
+    char *from = piece != NULL ? zro__shard_slot(group, piece, s) : NULL;
+
+    to = to != NULL ? to + r->first * size : NULL;
+    if (bytes == 0)
+        return ZRO_OK;
+    if (!zro__cycle_is_shared(&g->opt->cycle)) {
+        memcpy(to, from, bytes);
+        return ZRO_OK;
+    }
+    g->parts[g->n_parts++] = (zro__part){ (uintptr_t)from, (uintptr_t)to, bytes, r->owner, r->owner };
+    g->bytes += bytes;
+    return g->n_parts == BATCH ? send_batch(g) : ZRO_OK;
+}
+
+static zro_status gather_range(gathering *g, size_t range)
+{
+    const size_t param = g->ranges[range].param;
+    zro_status st = ZRO_OK;
+    size_t i = 0;
+
+    for (size_t s = 0; st == ZRO_OK && s <= ZRO__MASTER; s++) {
+        char *data;
+
+        if (!has_slot(g, range, s))
+            continue;
+        data = g->gets ? zro__state_slot_at(g->state, param, i++)->data : NULL;
+        if (zro__slot_is_array(g->opt, s))
+            st = gather_array(g, range, s, data);
+        else if (g->gets)
+            memcpy(data, &g->record[range * g->stride + 1 + s], sizeof(double));
+    }
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static zro_status start(gathering *g)
+{
+    g->ranges = zro__optim_ranges(g->opt, 0, g->opt->n_params, &g->n_ranges);
+    g->stride = 1 + (g->opt->rule != NULL ? g->opt->rule->n_slots : 0);
+    return zro__arena_arrays(&g->arena, g->opt->account, "a list of what there is to consolidate",
+                             (const zro__array[]){ { &g->record, g->n_ranges, g->stride * sizeof *g->record },
+                                                   { &g->parts, g->n_ranges > BATCH ? g->n_ranges : BATCH, sizeof *g->parts } },
+                             2);
+}
+
+/* Every rank learns that the others are in this call, with the same `to`. */
+static zro_status agree(const gathering *g, zro_status st)
+{
+    char text[40];
+    uint64_t number = 0;
+
+    snprintf(text, sizeof text, g->to == ZRO_ALL ? "to = ZRO_ALL" : "to = %d", g->to);
+    return zro__cycle_is_shared(&g->opt->cycle) ? zro__agree(&g->opt->cycle.group->ranks.board, ZRO__CALL_CONSOLIDATE,
+                                                             "the arguments of optim_consolidate", text, &number, st)
+                                                : st;
+}
+
+/* Inside the lane. */
+static zro_status consolidate(gathering *g, zro_status st)
+{
+    if (st == ZRO_OK)
+        st = start(g);
+    st = agree(g, st);
+    if (st != ZRO_OK)
+        return st;
+    fill_records(g);
+    if (zro__cycle_is_shared(&g->opt->cycle))
+        st = exchange_records(g);
+    if (st == ZRO_OK)
+        st = check_records(g);
+    if (st != ZRO_OK)
+        return st;
+    st = zro__cycle_vote(&g->opt->cycle, ZRO__CALL_CONSOLIDATE, g->gets ? make_state(g) : ZRO_OK);
+    for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++)
+        st = gather_range(g, i);
+    return st == ZRO_OK && g->n_parts > 0 ? send_batch(g) : st;
+}
+
+zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
+{
+    gathering g = { .opt = opt, .to = to };
+    zro_status st = zro__optim_enter(opt), mine = ZRO_OK;
+
+    if (out != NULL)
+        *out = NULL;
+    if (st != ZRO_OK)
+        return st;
+    if (out == NULL)
+        mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: out is NULL");
+    else if (opt->cycle.group != NULL && to != ZRO_ALL && (to < 0 || to >= zro__optim_ranks(opt)))
+        mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: to = %d, must be one of %d ranks or ZRO_ALL", to,
+                         zro__optim_ranks(opt));
+    g.gets = !zro__cycle_is_shared(&opt->cycle) || to == ZRO_ALL || to == zro__optim_rank(opt);
+    st = zro__optim_leave(opt, consolidate(&g, mine));
+    zro__arena_free(&g.arena);
+    if (st != ZRO_OK) {
+        zro_state_destroy(g.state);
+        return st;
+    }
+    *out = g.state;
+    return ZRO_OK;
+}

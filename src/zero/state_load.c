@@ -1,0 +1,289 @@
+/* Loading: an optimizer takes over a state, each rank what it owns of it.
+ *
+ * Everything is checked, the ranks are compared and all memory is taken before anything changes. */
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "base/param.h"
+#include "base/status.h"
+#include "group/group.h"
+#include "optim/values.h"
+#include "zero/optim.h"
+#include "zero/state.h"
+
+/* One load on this rank. */
+typedef struct loading {
+    zro_optim *opt;
+    const zro_state *state;
+    double *values;   /* of all groups, as they will be after the load */
+    double *first_lr; /* one per group; NaN: the state does not have it */
+    uint32_t *needed; /* one per group: bit s is set if the state has slot s */
+    zro__arena arena;
+} loading;
+
+static const char *name_of(const zro_optim *opt, size_t param, char *buffer)
+{
+    return zro__param_name(opt->params[param].name, param, buffer);
+}
+
+/* ---- checks ---- */
+
+/* The rule, and which parameters are in which group. */
+static zro_status check_groups(const zro_optim *opt, const zro_state *state)
+{
+    const char *mine = opt->rule != NULL ? opt->rule->name : "", *theirs = zro_state_rule(state);
+
+    if (theirs[0] != '\0' && strcmp(mine, theirs) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: the state is that of rule %s, the optimizer has %s", theirs,
+                         opt->rule != NULL ? mine : "no rule");
+    if (zro_state_groups(state) != zro_optim_groups(opt) || zro_state_params(state) != opt->n_params)
+        return zro__fail(ZRO_ERR_INVALID,
+                         "optim_load: the state has %zu parameters in %zu groups, the optimizer %zu parameters in %zu groups",
+                         zro_state_params(state), zro_state_groups(state), opt->n_params, zro_optim_groups(opt));
+    for (size_t k = 0; k < zro_optim_groups(opt); k++)
+        if (state->groups[k].first != opt->cycle.update.shard.groups[k]->first_index)
+            return zro__fail(
+                ZRO_ERR_INVALID,
+                "optim_load: parameter group %zu begins with parameter %zu in the state, with %zu in the optimizer", k,
+                state->groups[k].first, opt->cycle.update.shard.groups[k]->first_index);
+    return ZRO_OK;
+}
+
+static zro_status check_shape(const zro_optim *opt, const zro_state *state, size_t i)
+{
+    const zro__entry *e = &opt->params[i];
+    const zro__state_param *p = &state->params[i];
+    const char *name = zro__state_text(state, p->name);
+    char buffer[ZRO__NAME_BYTES];
+
+    if (name != NULL && e->name != NULL && strcmp(name, e->name) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter %zu is %s in the state, %s in the optimizer", i, name,
+                         e->name);
+    if (p->n_dims != e->param->n_dims || memcmp(p->shape, e->param->shape, p->n_dims * sizeof *p->shape) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter %s has another shape in the state: %zu elements, not %zu",
+                         name_of(opt, i, buffer), p->count, e->count);
+    if (p->dtype != e->dtype)
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter %s is %s in the state, %s in the optimizer",
+                         name_of(opt, i, buffer), zro_dtype_name(p->dtype), zro_dtype_name(e->dtype));
+    return ZRO_OK;
+}
+
+/* Checks that a slot of the state has the size and type of the optimizer's slot s; s is -1 if the optimizer has none of this
+ * name. */
+static zro_status check_slot(const zro_optim *opt, const zro__state_slot *slot, const char *slot_name, int s)
+{
+    const zro__entry *e = &opt->params[slot->param];
+    char buffer[ZRO__NAME_BYTES];
+    const char *name = name_of(opt, slot->param, buffer);
+    const int is_array = s >= 0 && zro__slot_is_array(opt, (size_t)s);
+    zro_dtype type;
+
+    if (s < 0 || (s == ZRO__MASTER && e->dtype != ZRO_BF16 && e->dtype != ZRO_F16))
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: the state has a slot %s for parameter %s, but the optimizer has none",
+                         slot_name, name);
+    type = zro__slot_type(opt, (size_t)s, e->dtype);
+    if (slot->count != (is_array ? e->count : 1))
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: slot %s of parameter %s has %zu elements, must have %zu", slot_name,
+                         name, slot->count, is_array ? e->count : 1);
+    if (is_array ? slot->dtype != type : !zro__dtype_is_float(slot->dtype))
+        return zro__fail(ZRO_ERR_INVALID, "optim_load: slot %s of parameter %s is %s, must be %s", slot_name, name,
+                         zro_dtype_name(slot->dtype), is_array ? zro_dtype_name(type) : "a floating-point number");
+    return ZRO_OK;
+}
+
+static zro_status check_slots(loading *l, size_t param, size_t group)
+{
+    const zro_optim *opt = l->opt;
+    const zro_state *state = l->state;
+    uint32_t bits = 0, rest;
+    char buffer[ZRO__NAME_BYTES];
+    zro_status st = ZRO_OK;
+
+    for (size_t i = state->params[param].slots.first; st == ZRO_OK && i != ZRO__STATE_NONE; i = state->slots[i].next) {
+        const char *name = zro__state_text(state, state->slots[i].name);
+        int s = zro__optim_find_slot(opt, name);
+
+        st = check_slot(opt, &state->slots[i], name, s);
+        bits |= st == ZRO_OK ? (uint32_t)1 << s : 0;
+    }
+    l->needed[group] |= bits;
+    rest = bits & ~((uint32_t)1 << ZRO__MASTER);
+    for (size_t s = 0; st == ZRO_OK && rest != 0 && s < opt->rule->n_slots; s++)
+        if ((rest >> s & 1) == 0 && opt->rule->slots[s].only_with == NULL)
+            st = zro__fail(ZRO_ERR_INVALID, "optim_load: the state of parameter %s has no %s", name_of(opt, param, buffer),
+                           opt->rule->slots[s].name);
+    return st;
+}
+
+/* ---- values ---- */
+
+/* Values that PyTorch's schedules keep in parameter groups, and zro's do not. */
+static int is_of_schedule(const char *name)
+{
+    static const char *const names[] = { "max_lr", "min_lr", "base_momentum", "max_momentum" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* Reads the values that a group will have: its present ones, replaced by those that the state has. */
+static zro_status read_values(loading *l, size_t group)
+{
+    const zro_rule *rule = l->opt->rule;
+    const zro__state_group *from = &l->state->groups[group];
+    double *values = rule != NULL ? l->values + group * rule->n_hypers : NULL;
+
+    if (rule != NULL)
+        memcpy(values, l->opt->cycle.update.shard.groups[group]->values, rule->n_hypers * sizeof *values);
+    l->first_lr[group] = NAN;
+    for (size_t i = from->values.first; i != ZRO__STATE_NONE; i = l->state->values[i].next) {
+        const zro__state_value *value = &l->state->values[i];
+        const char *name = zro__state_text(l->state, value->name);
+        int v = zro__state_find_hyper(rule, name);
+
+        if (v >= 0)
+            values[v] = value->value;
+        else if (strcmp(name, "initial_lr") == 0)
+            l->first_lr[group] = value->value;
+        else if (!zro__state_is_ignored(name) && !is_of_schedule(name))
+            return zro__fail(ZRO_ERR_INVALID,
+                             "optim_load: parameter group %zu has a value %s in the state, but %s has none of this name", group,
+                             name, rule != NULL ? rule->name : "an optimizer without a rule");
+    }
+    return rule != NULL ? zro__values_check(rule, values) : ZRO_OK;
+}
+
+static zro_status check_all(loading *l)
+{
+    const float scale = (float)l->state->progress.scale;
+    zro_status st = check_groups(l->opt, l->state);
+
+    if (st == ZRO_OK && l->opt->cycle.scales == ZRO_ON && l->state->progress.scale != 0 && !(scale > 0 && isfinite(scale)))
+        st = zro__fail(ZRO_ERR_INVALID, "optim_load: loss scale %g, must be above 0 and finite in f32",
+                       l->state->progress.scale);
+    for (size_t k = 0; st == ZRO_OK && k < zro_optim_groups(l->opt); k++)
+        st = read_values(l, k);
+    for (size_t i = 0; st == ZRO_OK && i < l->opt->n_params; i++) {
+        st = check_shape(l->opt, l->state, i);
+        if (st == ZRO_OK)
+            st = check_slots(l, i, zro__plan_table(l->opt->plan)[i].group);
+    }
+    return st;
+}
+
+/* ---- preparing ---- */
+
+/* Takes memory for slots that do not exist on this rank yet.  It is kept even if the load fails, and means nothing until it is
+ * filled. */
+static zro_status ensure(loading *l)
+{
+    const zro_rule *rule = l->opt->rule;
+    zro_status st = ZRO_OK;
+
+    for (size_t k = 0; st == ZRO_OK && rule != NULL && k < zro_optim_groups(l->opt); k++)
+        st = zro__shard_ensure(&l->opt->cycle.update.shard, k, l->values + k * rule->n_hypers, l->needed[k]);
+    return st;
+}
+
+/* A hash of everything that the ranks must have in common but the arrays, which are too large to compare. */
+static uint64_t hash_of(const loading *l)
+{
+    const size_t n_values = zro_optim_groups(l->opt) * zro_optim_values(l->opt);
+    uint64_t hash = zro__hash(ZRO__HASH_START, l->values, n_values * sizeof *l->values);
+
+    hash = zro__hash(hash, l->first_lr, zro_optim_groups(l->opt) * sizeof *l->first_lr);
+    hash = zro__hash(hash, &l->state->progress, sizeof l->state->progress);
+    for (size_t i = 0; i < l->opt->n_params; i++)
+        for (size_t k = l->state->params[i].slots.first; k != ZRO__STATE_NONE; k = l->state->slots[k].next) {
+            const zro__state_slot *slot = &l->state->slots[k];
+            const char *name = zro__state_text(l->state, slot->name);
+            uint64_t what[] = { i, (uint64_t)slot->dtype };
+
+            hash = zro__hash(hash, what, sizeof what);
+            hash = zro__hash(hash, name, strlen(name));
+            if (slot->count == 1)
+                hash = zro__hash(hash, slot->data, slot->bytes);
+        }
+    return hash;
+}
+
+static zro_status agree(loading *l, zro_status st)
+{
+    zro_group *g = l->opt->cycle.group;
+    const zro__claim claim = { .what = "the ranks' states",
+                               .hash = st == ZRO_OK ? hash_of(l) : 0,
+                               .otherwise = "optim_load: the ranks' states differ in values, slots, steps or loss scale; load "
+                                            "the same state on all ranks (zro_state_broadcast)" };
+
+    return g != NULL ? zro__claim_agree(&g->ranks.board, ZRO__CALL_LOAD, &claim, st) : st;
+}
+
+/* ---- taking over ---- */
+
+static void load_piece(loading *l, zro__shard_group *g, zro__piece *p)
+{
+    p->present = 0;
+    for (size_t i = l->state->params[p->index].slots.first; i != ZRO__STATE_NONE; i = l->state->slots[i].next) {
+        const zro__state_slot *slot = &l->state->slots[i];
+        const size_t s = (size_t)zro__optim_find_slot(l->opt, zro__state_text(l->state, slot->name));
+        const size_t size = zro_dtype_bytes(slot->dtype);
+
+        p->present |= (uint32_t)1 << s;
+        if (!zro__slot_is_array(l->opt, s))
+            zro__kernels_get(ZRO_KERNELS_BASE)->convert(zro__slot_number(l->opt, g, p, s), ZRO_F64, slot->data, slot->dtype, 1);
+        else if (p->count > 0)
+            memcpy(zro__shard_slot(g, p, s), (const char *)slot->data + p->first * size, p->count * size);
+    }
+}
+
+static void load(loading *l)
+{
+    const zro_rule *rule = l->opt->rule;
+    zro__cycle *c = &l->opt->cycle;
+    const zro_progress *progress = &l->state->progress;
+
+    for (size_t k = 0; k < c->update.shard.n_groups; k++) {
+        zro__shard_group *g = c->update.shard.groups[k];
+
+        if (rule != NULL)
+            memcpy(g->values, l->values + k * rule->n_hypers, rule->n_hypers * sizeof *g->values);
+        if (!isnan(l->first_lr[k]))
+            g->first_lr = l->first_lr[k];
+        for (size_t i = 0; i < g->n; i++)
+            load_piece(l, g, &g->pieces[i]);
+    }
+    c->n_steps = progress->steps;
+    if (c->scales == ZRO_ON && progress->scale > 0) {
+        zro__scaler_set(&c->scaler, progress->scale);
+        c->scaler.tracker = progress->growth_tracker < c->scaler.interval ? progress->growth_tracker : 0;
+    }
+}
+
+zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
+{
+    loading l = { .opt = opt, .state = state };
+    const size_t n = zro_optim_groups(opt);
+    const zro__array arrays[] = { { &l.values, n * zro_optim_values(opt), sizeof *l.values },
+                                  { &l.first_lr, n, sizeof *l.first_lr },
+                                  { &l.needed, n, sizeof *l.needed } };
+    zro_status st = zro__optim_enter(opt);
+
+    if (st != ZRO_OK)
+        return st;
+    st = zro__state_check(state);
+    if (st == ZRO_OK)
+        st = zro__arena_arrays(&l.arena, opt->account, "values of the groups of a state", arrays, 3);
+    if (st == ZRO_OK)
+        st = check_all(&l);
+    if (st == ZRO_OK)
+        st = ensure(&l);
+    st = agree(&l, st);
+    if (st == ZRO_OK)
+        load(&l);
+    zro__arena_free(&l.arena);
+    return zro__optim_leave(opt, st);
+}

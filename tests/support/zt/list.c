@@ -1,0 +1,10 @@
+/* All tests, by room. */
+#include "zt/list.h"
+
+#include <stddef.h>
+
+#define ROW(room, file) { #room, cases_##room##_##file },
+
+const zt_table zt_tables[] = { ZT_TABLES(ROW){ NULL, NULL } };
+
+const zt_command zt_commands[] = { { "stranger", command_stranger }, { NULL, NULL } };

@@ -1,0 +1,313 @@
+/* Status, memory, points, log and clock: the rest of the base. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bounds.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/point.h"
+#include "base/status.h"
+
+static void every_code_has_name_and_text(void **state)
+{
+    static const char *const names[] = { "OK",          "INVALID",  "STATE", "MEMORY", "SYSTEM", "FORMAT",
+                                         "UNSUPPORTED", "MISMATCH", "PEER",  "LOST",   "TIMEOUT" };
+
+    (void)state;
+    for (int i = 0; i < 11; i++) {
+        assert_string_equal(zro_status_name((zro_status)i), names[i]);
+        assert_true(strlen(zro_status_text((zro_status)i)) > 0);
+    }
+    assert_string_equal(zro_status_name((zro_status)11), "UNKNOWN");
+    assert_string_equal(zro_status_name((zro_status)-1), "UNKNOWN");
+    assert_non_null(zro_status_text((zro_status)99));
+}
+
+static void fail_writes_the_text(void **state)
+{
+    char long_text[2 * ZRO__TEXT_BYTES];
+
+    (void)state;
+    assert_int_equal(zro__fail(ZRO_ERR_INVALID, "beta = %g", 1.5), ZRO_ERR_INVALID);
+    assert_string_equal(zro_last_error(), "beta = 1.5");
+    assert_int_equal(zro__fail(ZRO_ERR_STATE, "wrapped (%s)", zro_last_error()), ZRO_ERR_STATE);
+    assert_string_equal(zro_last_error(), "wrapped (beta = 1.5)");
+    assert_int_equal(zro__fail_errno(ZRO_ERR_SYSTEM, ENOENT, "open"), ZRO_ERR_SYSTEM);
+    assert_string_equal(zro_last_error(), "open: No such file or directory");
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = 0;
+    assert_int_equal(zro__fail_errno(ZRO_ERR_PEER, ENOENT, "%s", long_text), ZRO_ERR_PEER);
+    assert_int_equal(strlen(zro_last_error()), ZRO__TEXT_BYTES - 1);
+}
+
+/* Inside: "".  Outside: the text. */
+static void check_bound(double value, double low, double high, int flags, const char *text)
+{
+    const zro__bound bounds[] = { { "first", 1, 0, 2, 0 }, { "x", value, low, high, flags } };
+
+    if (*text == '\0') {
+        assert_int_equal(zro__bounds_check("it", bounds, 2), ZRO_OK);
+        return;
+    }
+    assert_int_equal(zro__bounds_check("it", bounds, 2), ZRO_ERR_INVALID);
+    assert_string_equal(zro_last_error(), text);
+}
+
+static void bounds_are_checked(void **state)
+{
+    const zro__bound alone = { "x", 3, 0, 2, 0 };
+
+    (void)state;
+    check_bound(0, 0, 1, ZRO_OPEN_HIGH, "");
+    check_bound(1, 0, 1, ZRO_OPEN_LOW, "");
+    check_bound(1, 0, 1, ZRO_OPEN_HIGH, "it: x = 1, must be in [0, 1)");
+    check_bound(0, 0, 1, ZRO_OPEN_LOW, "it: x = 0, must be in (0, 1]");
+    check_bound((double)NAN, 0, 1, 0, "it: x = nan, must be in [0, 1]");
+    check_bound(0, 1, DBL_MAX, 0, "it: x = 0, must be finite and >= 1");
+    check_bound((double)INFINITY, 1, DBL_MAX, ZRO_OPEN_LOW, "it: x = inf, must be finite and > 1");
+    check_bound((double)INFINITY, 0, (double)INFINITY, 0, "");
+    check_bound(-1, 0, (double)INFINITY, 0, "it: x = -1, must be >= 0");
+    check_bound((double)INFINITY, -DBL_MAX, DBL_MAX, 0, "it: x = inf, must be finite");
+    check_bound((double)NAN, (double)-INFINITY, (double)INFINITY, 0, "it: x = nan, must be a number");
+    check_bound(1, 0, 1, ZRO__SWITCH, "");
+    check_bound(0.5, 0, 1, ZRO__SWITCH, "it: x = 0.5, must be on or off");
+    check_bound(0, 1, 1, ZRO__SWITCH, "it: x = 0, must be on");
+    assert_int_equal(zro__bounds_check(NULL, &alone, 1), ZRO_ERR_INVALID);
+    assert_string_equal(zro_last_error(), "x = 3, must be in [0, 2]");
+}
+
+static void *fail_elsewhere(void *arg)
+{
+    (void)arg;
+    if (strcmp(zro_last_error(), "") != 0)
+        return "the text of a new thread is not empty";
+    zro__fail(ZRO_ERR_STATE, "elsewhere");
+    return NULL;
+}
+
+static void texts_belong_to_threads(void **state)
+{
+    pthread_t thread;
+    void *complaint;
+
+    (void)state;
+    zro__fail(ZRO_ERR_STATE, "here");
+    assert_int_equal(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
+    assert_int_equal(pthread_join(thread, &complaint), 0);
+    assert_null(complaint);
+    assert_string_equal(zro_last_error(), "here");
+}
+
+static void sizes_are_checked(void **state)
+{
+    size_t out = 7;
+
+    (void)state;
+    assert_true(zro__size_add(SIZE_MAX - 1, 1, &out));
+    assert_int_equal(out, SIZE_MAX);
+    assert_false(zro__size_add(SIZE_MAX, 1, &out));
+    assert_true(zro__size_mul(SIZE_MAX / 2, 2, &out));
+    assert_int_equal(out, SIZE_MAX - 1);
+    assert_false(zro__size_mul(SIZE_MAX / 2 + 1, 2, &out));
+    assert_true(zro__size_mul(0, SIZE_MAX, &out));
+    assert_int_equal(out, 0);
+    assert_true(zro__size_round(65, 64, &out));
+    assert_int_equal(out, 128);
+    assert_true(zro__size_round(128, 64, &out));
+    assert_int_equal(out, 128);
+    assert_true(zro__size_round(0, 64, &out));
+    assert_int_equal(out, 0);
+    assert_false(zro__size_round(SIZE_MAX - 62, 64, &out));
+}
+
+static void accounts_count(void **state)
+{
+    zro__account account = { 0 };
+    char *a, *b, *c;
+
+    (void)state;
+    a = zro__alloc(&account, ZRO__KIND_HANDLE, 100);
+    b = zro__alloc_array(&account, ZRO__KIND_BUFFER, 10, 20);
+    assert_true(a != NULL && b != NULL);
+    assert_int_equal((uintptr_t)a % 64, 0);
+    assert_int_equal((uintptr_t)b % 64, 0);
+    for (int i = 0; i < 200; i++)
+        assert_true((i >= 100 || a[i] == 0) && b[i] == 0);
+    assert_int_equal(atomic_load(&account.bytes[ZRO__KIND_HANDLE]), 100);
+    assert_int_equal(atomic_load(&account.bytes[ZRO__KIND_BUFFER]), 200);
+    assert_int_equal(atomic_load(&account.in_use), 300);
+    zro__free(a);
+    c = zro__alloc(&account, ZRO__KIND_HANDLE, 50);
+    assert_non_null(c);
+    assert_int_equal(atomic_load(&account.in_use), 250);
+    assert_int_equal(atomic_load(&account.peak), 300);
+    zro__free(b);
+    zro__free(c);
+    zro__free(NULL);
+    assert_int_equal(atomic_load(&account.in_use), 0);
+    assert_int_equal(atomic_load(&account.bytes[ZRO__KIND_HANDLE]), 0);
+    assert_int_equal(atomic_load(&account.bytes[ZRO__KIND_BUFFER]), 0);
+    assert_null(zro__alloc(&account, ZRO__KIND_HANDLE, SIZE_MAX - 10));
+    assert_null(zro__alloc_array(&account, ZRO__KIND_HANDLE, SIZE_MAX / 4, 8));
+    assert_int_equal(atomic_load(&account.peak), 300);
+    a = zro__alloc(NULL, ZRO__KIND_HANDLE, 0);
+    assert_non_null(a);
+    zro__free(a);
+}
+
+static void arenas_hand_out_arrays(void **state)
+{
+    zro__account account = { 0 };
+    zro__arena arena = { 0 };
+    char *a, *b, *c;
+
+    (void)state;
+    assert_int_equal(
+        zro__arena_arrays(&arena, &account, "three", (zro__array[]){ { &a, 3, 7 }, { &b, 0, 8 }, { &c, 100, 8 } }, 3), ZRO_OK);
+    assert_int_equal(atomic_load(&account.in_use), 64 + 832);
+    assert_true(b == a + 64 && c == b && (uintptr_t)c % 64 == 0);
+    memset(c, 1, 800);
+    zro__arena_free(&arena);
+    assert_null(arena.base);
+    assert_int_equal(atomic_load(&account.in_use), 0);
+    assert_int_equal(zro__arena_arrays(&arena, &account, "too much", (zro__array[]){ { &a, SIZE_MAX / 2, 3 } }, 1),
+                     ZRO_ERR_MEMORY);
+    assert_non_null(strstr(zro_last_error(), "too much"));
+    zro__arena_free(&arena);
+}
+
+static void arrays_grow(void **state)
+{
+    zro__account account = { 0 };
+    int *array = NULL;
+    size_t capacity = 0;
+
+    (void)state;
+    for (size_t n = 0; n < 1000; n++) {
+        assert_true(zro__grow(&account, &array, &capacity, n + 1, sizeof *array));
+        assert_true(capacity > n && capacity <= 2 * n + 1);
+        array[n] = (int)n;
+    }
+    for (int n = 0; n < 1000; n++)
+        assert_int_equal(array[n], n);
+    assert_false(zro__grow(&account, &array, &capacity, SIZE_MAX / 2, sizeof *array));
+    assert_true(capacity < 2000 && array[999] == 999);
+    zro__free(array);
+    assert_int_equal(atomic_load(&account.in_use), 0);
+}
+
+#ifdef ZRO__POINTS
+
+static void note(void *user, const char *name)
+{
+    strcat(user, name);
+}
+
+static void ended(void *user)
+{
+    ++*(int *)user;
+}
+
+static void points_fail_at_the_nth_passing(void **state)
+{
+    zro__point_plan plan = { .name = "memory.alloc", .action = ZRO__POINT_FAIL, .nth = 2 };
+    void *a, *b, *c;
+
+    (void)state;
+    zro__point_plan_set(&plan);
+    assert_ptr_equal(zro__point_plan_get(), &plan);
+    assert_int_equal(ZRO__POINT("another"), 0);
+    a = zro__alloc(NULL, ZRO__KIND_HANDLE, 1);
+    b = zro__alloc(NULL, ZRO__KIND_HANDLE, 1);
+    c = zro__alloc(NULL, ZRO__KIND_HANDLE, 1);
+    zro__point_plan_set(NULL);
+    assert_true(a != NULL && b == NULL && c != NULL);
+    assert_int_equal(atomic_load(&plan.hits), 3);
+    zro__free(a);
+    zro__free(c);
+    assert_int_equal(ZRO__POINT("memory.alloc"), 0);
+}
+
+static void points_list_kill_and_yield(void **state)
+{
+    char seen[64] = "";
+    int deaths = 0;
+    zro__point_plan list = { .action = ZRO__POINT_LIST, .seen = note, .user = seen };
+    zro__point_plan death = { .action = ZRO__POINT_KILL, .nth = 2, .kill_rank = ended, .user = &deaths };
+    zro__point_plan yield = { .action = ZRO__POINT_YIELD, .nth = 1 };
+
+    (void)state;
+    zro__point_plan_set(&list);
+    assert_int_equal(ZRO__POINT("a.") | ZRO__POINT("b."), 0);
+    zro__point_plan_set(&death);
+    assert_int_equal(ZRO__POINT("a.") | ZRO__POINT("b.") | ZRO__POINT("c."), 0);
+    zro__point_plan_set(&yield);
+    assert_int_equal(ZRO__POINT("a.") | ZRO__POINT("b."), 0);
+    zro__point_plan_set(NULL);
+    assert_string_equal(seen, "a.b.");
+    assert_int_equal(deaths, 1);
+}
+
+#endif
+
+static void take_line(void *user, zro_log_level level, const char *text)
+{
+    snprintf(user, 100, "%d %s", (int)level, text);
+}
+
+static void the_log_filters(void **state)
+{
+    char line[100] = "";
+    zro_settings settings = ZRO_SETTINGS_INIT;
+
+    (void)state;
+    zro__log(&settings, ZRO_LOG_WARN, "nobody listens");
+    settings.log = take_line;
+    settings.log_user = line;
+    zro__log(&settings, ZRO_LOG_INFO, "too quiet");
+    assert_string_equal(line, "");
+    zro__log(&settings, ZRO_LOG_WARN, "rank %d", 3);
+    assert_string_equal(line, "1 rank 3");
+}
+
+static void the_clock_goes_on(void **state)
+{
+    uint64_t before = zro__now_ns(), after = before;
+
+    (void)state;
+    while (after == before)
+        after = zro__now_ns();
+    assert_true(after > before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_has_name_and_text),
+        cmocka_unit_test(fail_writes_the_text),
+        cmocka_unit_test(texts_belong_to_threads),
+        cmocka_unit_test(bounds_are_checked),
+        cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(accounts_count),
+        cmocka_unit_test(arenas_hand_out_arrays),
+        cmocka_unit_test(arrays_grow),
+#ifdef ZRO__POINTS
+        cmocka_unit_test(points_fail_at_the_nth_passing),
+        cmocka_unit_test(points_list_kill_and_yield),
+#endif
+        cmocka_unit_test(the_log_filters),
+        cmocka_unit_test(the_clock_goes_on),
+    };
+
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,1181 @@
+/* States as containers and as files: what goes in comes out again, whatever the names and types; what cannot be is refused with
+ * a text that names it; and a write that fails leaves the old file and nothing else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/point.h"
+#include "zero/state.h"
+#include "zro.h"
+
+#define OK(call) assert_int_equal(call, ZRO_OK)
+
+/* A refusal with a code and words of its text. */
+#define REFUSED(call, code, words)                                                                                             \
+    do {                                                                                                                       \
+        assert_int_equal(call, code);                                                                                          \
+        if (strstr(zro_last_error(), words) == NULL)                                                                           \
+            fail_msg("the text is \"%s\", without \"%s\"", zro_last_error(), words);                                           \
+    } while (0)
+
+/* ---- building and comparing ---- */
+
+static zro_param shaped(const char *name, zro_dtype dtype, uint32_t n_dims, size_t a, size_t b)
+{
+    zro_param p = ZRO_PARAM_INIT;
+
+    p.name = name;
+    p.dtype = dtype;
+    p.n_dims = n_dims;
+    p.shape[0] = a;
+    p.shape[1] = b;
+    return p;
+}
+
+static void add_param(zro_state *s, const char *name, zro_dtype dtype, uint32_t n_dims, size_t a, size_t b)
+{
+    zro_param p = shaped(name, dtype, n_dims, a, b);
+
+    OK(zro_state_add_param(s, &p));
+}
+
+/* A slot with bytes that depend on where it is. */
+static void add_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
+{
+    zro_slot slot;
+    size_t n;
+
+    OK(zro_state_add_slot(s, param, name, dtype, NULL, count));
+    OK(zro_state_slot(s, param, name, &slot));
+    assert_int_equal(slot.count, count);
+    assert_int_equal(slot.dtype, dtype);
+    assert_int_equal((uintptr_t)slot.data % 64, 0);
+    n = count * zro_dtype_bytes(dtype);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(((char *)slot.data)[i], 0);
+        ((char *)slot.data)[i] = (char)(i * 7 + param * 31 + (size_t)name[0]);
+    }
+}
+
+static const zro_value adamw_values[] = {
+    { "lr", 0.1 },    { "betas:0", 0.9 }, { "betas:1", 0.999 }, { "eps", 1e-8 }, { "weight_decay", 1e-2 },
+    { "amsgrad", 0 }, { "maximize", 1 },  { "foreach", 0 },
+};
+
+static zro_state *make_adamw(void)
+{
+    zro_progress progress = { .steps = 12345678901234, .scale = 65536, .growth_tracker = 7 };
+    zro_state *s;
+
+    OK(zro_state_create("adamw", &s));
+    OK(zro_state_add_group(s, adamw_values, sizeof adamw_values / sizeof *adamw_values));
+    add_param(s, "layer.0/weight", ZRO_F32, 2, 3, 5);
+    add_param(s, NULL, ZRO_BF16, 1, 70, 0);
+    OK(zro_state_add_group(s, NULL, 0));
+    add_param(s, "one", ZRO_F64, 1, 1, 0);
+    add_param(s, "scalar", ZRO_F16, 0, 0, 0);
+    for (size_t i = 0; i < 4; i++) {
+        zro_param p;
+
+        OK(zro_state_param(s, i, &p));
+        add_slot(s, i, "exp_avg", p.dtype == ZRO_F64 ? ZRO_F64 : ZRO_F32, zro_param_count(&p));
+        add_slot(s, i, "step", ZRO_F64, 1);
+    }
+    add_slot(s, 1, "master", ZRO_F32, 70);
+    OK(zro_state_set_progress(s, &progress));
+    return s;
+}
+
+static void same_params(const zro_state *a, const zro_state *b, size_t i)
+{
+    zro_param p, q;
+
+    OK(zro_state_param(a, i, &p));
+    OK(zro_state_param(b, i, &q));
+    if (p.name == NULL)
+        assert_null(q.name);
+    else
+        assert_string_equal(p.name, q.name);
+    assert_int_equal(p.dtype, q.dtype);
+    assert_int_equal(p.grad_dtype, q.grad_dtype);
+    assert_int_equal(p.n_dims, q.n_dims);
+    assert_memory_equal(p.shape, q.shape, sizeof p.shape);
+    assert_int_equal(zro_state_slots(a, i), zro_state_slots(b, i));
+    for (size_t k = 0; k < zro_state_slots(a, i); k++) {
+        zro_slot x, y;
+
+        OK(zro_state_slot(a, i, zro_state_slot_name(a, i, k), &x));
+        OK(zro_state_slot(b, i, zro_state_slot_name(a, i, k), &y));
+        assert_true(x.present && y.present);
+        assert_int_equal(x.dtype, y.dtype);
+        assert_int_equal(x.count, y.count);
+        assert_memory_equal(x.data, y.data, x.count * zro_dtype_bytes(x.dtype));
+    }
+}
+
+/* Values by name: a file may have them in another order. */
+static void same_groups(const zro_state *a, const zro_state *b, size_t i)
+{
+    size_t first[2], n[2], n_values[2];
+
+    OK(zro_state_group(a, i, &first[0], &n[0], &n_values[0]));
+    OK(zro_state_group(b, i, &first[1], &n[1], &n_values[1]));
+    assert_int_equal(first[0], first[1]);
+    assert_int_equal(n[0], n[1]);
+    assert_int_equal(n_values[0], n_values[1]);
+    for (size_t k = 0; k < n_values[0]; k++) {
+        zro_value v;
+        double x;
+
+        OK(zro_state_value(a, i, k, &v));
+        OK(zro_state_get_value(b, i, v.name, &x));
+        assert_memory_equal(&x, &v.value, sizeof x);
+    }
+}
+
+static void same(const zro_state *a, const zro_state *b)
+{
+    zro_progress p, q;
+
+    assert_string_equal(zro_state_rule(a), zro_state_rule(b));
+    OK(zro_state_get_progress(a, &p));
+    OK(zro_state_get_progress(b, &q));
+    assert_memory_equal(&p, &q, sizeof p);
+    assert_int_equal(zro_state_groups(a), zro_state_groups(b));
+    assert_int_equal(zro_state_params(a), zro_state_params(b));
+    assert_int_equal(zro_state_bytes(a), zro_state_bytes(b));
+    for (size_t i = 0; i < zro_state_groups(a); i++)
+        same_groups(a, b, i);
+    for (size_t i = 0; i < zro_state_params(a); i++)
+        same_params(a, b, i);
+}
+
+/* Packed, unpacked, and packed again: the same state, the same bytes.  `s` is destroyed. */
+static void goes_round(zro_state *s)
+{
+    zro_state *t;
+    void *bytes, *again;
+    size_t n, m;
+
+    OK(zro_state_pack(s, &bytes, &n));
+    OK(zro_state_unpack(bytes, n, &t));
+    same(s, t);
+    OK(zro_state_pack(t, &again, &m));
+    assert_int_equal(n, m);
+    assert_memory_equal(bytes, again, n);
+    zro_bytes_free(bytes);
+    zro_bytes_free(again);
+    zro_state_destroy(t);
+    zro_state_destroy(s);
+}
+
+static int holds(const void *bytes, size_t n, const char *words)
+{
+    size_t length = strlen(words), at = 0;
+
+    while (at + length <= n && memcmp((const char *)bytes + at, words, length) != 0)
+        at++;
+    return at + length <= n;
+}
+
+/* ---- what goes in comes out ---- */
+
+static void a_state_goes_round(void **state)
+{
+    (void)state;
+    goes_round(make_adamw());
+}
+
+static void every_type_goes_round(void **state)
+{
+    zro_state *s;
+
+    (void)state;
+    OK(zro_state_create("a rule of mine", &s));
+    OK(zro_state_add_group(s, NULL, 0));
+    for (int t = ZRO_F32; t <= ZRO_I64; t++) {
+        zro_param p = shaped(NULL, (zro_dtype)t, 2, (size_t)t + 1, 3);
+
+        p.grad_dtype = (zro_dtype)(ZRO_I64 - t);
+        OK(zro_state_add_param(s, &p));
+        for (int k = ZRO_F32; k <= ZRO_I64; k++)
+            add_slot(s, (size_t)t, zro_dtype_name((zro_dtype)k), (zro_dtype)k, k % 2 ? 1 : zro_param_count(&p));
+    }
+    goes_round(s);
+}
+
+static void names_of_any_kind_go_round(void **state)
+{
+    static const char *const names[] = { "with space",
+                                         "quote\"s'",
+                                         "back\\slash/es",
+                                         "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80",
+                                         "new\nline\ttab\x01",
+                                         "colon:0:colon",
+                                         ".",
+                                         "..",
+                                         "0x",
+                                         "__metadata__" };
+    char longest[ZRO__STATE_NAME_BYTES + 1];
+    zro_state *s;
+    size_t n = sizeof names / sizeof *names;
+
+    (void)state;
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    OK(zro_state_create("", &s));
+    OK(zro_state_add_group(s, &(zro_value){ longest, 1 }, 1));
+    for (size_t i = 0; i < n; i++) {
+        add_param(s, names[i], ZRO_F32, 1, i, 0);
+        add_slot(s, i, names[i][0] == 'c' ? "a slot" : names[i], ZRO_F32, i);
+    }
+    add_param(s, longest, ZRO_F32, 1, 2, 0);
+    add_slot(s, n, longest, ZRO_I8, 2);
+    goes_round(s);
+}
+
+static void empty_things_go_round(void **state)
+{
+    zro_state *s;
+    zro_slot slot;
+
+    (void)state;
+    OK(zro_state_create("sgd", &s));
+    goes_round(s);
+    OK(zro_state_create("sgd", &s));
+    OK(zro_state_add_group(s, NULL, 0));
+    OK(zro_state_add_group(s, NULL, 0));
+    add_param(s, "none", ZRO_F32, 2, 0, 7);
+    OK(zro_state_add_slot(s, 0, "momentum_buffer", ZRO_F32, NULL, 0));
+    OK(zro_state_add_slot(s, 0, "step", ZRO_F64, &(double){ 3 }, 1));
+    OK(zro_state_slot(s, 0, "momentum_buffer", &slot));
+    assert_true(slot.present && slot.data != NULL && slot.count == 0);
+    OK(zro_state_slot(s, 0, "another", &slot));
+    assert_true(!slot.present && slot.data == NULL && slot.count == 0);
+    goes_round(s);
+}
+
+/* PyTorch's forms: lists, true and false, 17 digits, shape [] for a single number even if its parameter has one element. */
+static void the_file_says_what_pytorch_says(void **state)
+{
+    zro_state *s = make_adamw();
+    void *bytes;
+    size_t n;
+
+    (void)state;
+    OK(zro_state_set_value(s, 1, "list:1", -0.0)); /* in any order */
+    OK(zro_state_set_value(s, 1, "list:0", DBL_MIN / 3));
+    OK(zro_state_set_value(s, 1, "whole", 3));
+    OK(zro_state_pack(s, &bytes, &n));
+    assert_int_equal((*(uint64_t *)bytes) % 8, 0);
+    assert_true(holds(bytes, n, "\\\"betas\\\":[0.90000000000000002,0.999]"));
+    assert_true(holds(bytes, n, "\\\"amsgrad\\\":false,\\\"maximize\\\":true,\\\"foreach\\\":false,\\\"params\\\":[0,1]"));
+    assert_true(holds(bytes, n, "\\\"whole\\\":3.0"));
+    assert_true(holds(bytes, n, ",-0.0]"));
+    assert_true(holds(bytes, n, "{\\\"name\\\":null,\\\"shape\\\":[70],\\\"dtype\\\":\\\"bf16\\\"}"));
+    assert_true(holds(bytes, n, "\"step:0:one\":{\"dtype\":\"F64\",\"shape\":[],"));
+    assert_true(holds(bytes, n, "\"exp_avg:0:one\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}"));
+    assert_true(holds(bytes, n, "\"exp_avg:0:layer.0/weight\":{\"dtype\":\"F32\",\"shape\":[3,5],"));
+    assert_true(holds(bytes, n, "\"master:0:1\":{\"dtype\":\"F32\",\"shape\":[70],"));
+    zro_bytes_free(bytes);
+    goes_round(s);
+}
+
+static void numbers_do_not_follow_the_locale(void **state)
+{
+    static const char *const names[] = { "de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "ru_RU.UTF-8" };
+    zro_state *s = make_adamw();
+    void *bytes;
+    size_t n;
+    int found = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++)
+        found = setlocale(LC_ALL, names[i]) != NULL;
+    OK(zro_state_pack(s, &bytes, &n));
+    assert_true(holds(bytes, n, "0.90000000000000002"));
+    zro_bytes_free(bytes);
+    goes_round(s);
+    setlocale(LC_ALL, "C");
+    if (!found)
+        print_message("no locale with a decimal comma is installed\n");
+}
+
+/* Announced as consolidate does it: parameter after parameter. */
+static zro_state *make_large(size_t n)
+{
+    zro_state *s;
+    char name[32];
+
+    OK(zro_state_create("adam", &s));
+    for (size_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "layer.%zu.weight", i);
+        if (i % 1000 == 0)
+            OK(zro_state_add_group(s, adamw_values, 5));
+        add_param(s, name, ZRO_F32, 1, 3, 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        OK(zro__state_plan_slot(s, i, "step", ZRO_F64, 1));
+        OK(zro__state_plan_slot(s, i, "exp_avg", ZRO_F32, 3));
+        OK(zro__state_plan_slot(s, i, "exp_avg_sq", ZRO_F32, 3));
+    }
+    assert_null(zro__state_slot_at(s, 7, 0)->data);
+    OK(zro__state_take(s));
+    assert_non_null(zro__state_slot_at(s, 7, 0)->data);
+    assert_null(zro__state_slot_at(s, 7, 3));
+    assert_ptr_equal(s->first_block, s->last_block);
+    return s;
+}
+
+/* Anything quadratic would take minutes. */
+static void a_large_state_takes_no_time(void **state)
+{
+    uint64_t start = zro__now_ns();
+    zro_state *s = make_large(100000);
+
+    (void)state;
+    print_message("100,000 parameters and 300,000 slots in %d ms\n", (int)((zro__now_ns() - start) / 1000000));
+    zro_state_destroy(s);
+    start = zro__now_ns();
+    goes_round(make_large(20000));
+    print_message("20,000 and 60,000 went round in %d ms\n", (int)((zro__now_ns() - start) / 1000000));
+}
+
+/* Bytes of slots stay where they are while others are added. */
+static void slots_do_not_move(void **state)
+{
+    enum { PARAMS = 3000 };
+    static void *where[PARAMS];
+    zro_slot slot;
+    zro_state *s;
+
+    (void)state;
+    OK(zro_state_create("sgd", &s));
+    OK(zro_state_add_group(s, NULL, 0));
+    for (size_t i = 0; i < PARAMS; i++)
+        add_param(s, NULL, ZRO_F32, 1, i, 0);
+    for (size_t i = 0; i < PARAMS; i++) {
+        add_slot(s, PARAMS - 1 - i, "momentum_buffer", ZRO_F32, PARAMS - 1 - i);
+        OK(zro_state_slot(s, PARAMS - 1 - i, "momentum_buffer", &slot));
+        where[PARAMS - 1 - i] = slot.data;
+    }
+    for (size_t i = 0; i < PARAMS; i++) {
+        OK(zro_state_slot(s, i, "momentum_buffer", &slot));
+        assert_ptr_equal(slot.data, where[i]);
+    }
+    assert_ptr_not_equal(s->first_block, s->last_block);
+    goes_round(s);
+}
+
+/* ---- refusals of the container ---- */
+
+static void no_state_says_what_to_call(void **state)
+{
+    static const char *const words = "zro_state_broadcast";
+    zro_progress progress;
+    zro_param param;
+    zro_value value;
+    zro_slot slot;
+    double x;
+    void *bytes;
+    size_t n;
+
+    (void)state;
+    assert_null(zro_state_rule(NULL));
+    assert_int_equal(zro_state_groups(NULL), 0);
+    assert_int_equal(zro_state_params(NULL), 0);
+    assert_int_equal(zro_state_bytes(NULL), 0);
+    assert_int_equal(zro_state_slots(NULL, 0), 0);
+    assert_null(zro_state_slot_name(NULL, 0, 0));
+    REFUSED(zro_state_group(NULL, 0, &n, &n, &n), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_value(NULL, 0, 0, &value), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_get_value(NULL, 0, "lr", &x), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_param(NULL, 0, &param), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_slot(NULL, 0, "step", &slot), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_get_progress(NULL, &progress), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_set_progress(NULL, &progress), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_add_group(NULL, NULL, 0), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_write(NULL, "x"), ZRO_ERR_STATE, words);
+    REFUSED(zro_state_pack(NULL, &bytes, &n), ZRO_ERR_STATE, words);
+    zro_state_destroy(NULL);
+}
+
+static void names_that_cannot_be(void **state)
+{
+    char longer[ZRO__STATE_NAME_BYTES + 2];
+    static const char *const broken[] = { "\x80", "a\xc3",    "\xc0\x80", "\xed\xa0\x80",        "\xf4\x90\x80\x80",
+                                          "\xff", "\xe2\x82", "\xa2\x82", "\xf8\x88\x80\x80\x80" };
+    zro_state *s;
+
+    (void)state;
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    REFUSED(zro_state_create(NULL, &s), ZRO_ERR_INVALID, "the name of the rule is NULL");
+    REFUSED(zro_state_create(longer, &s), ZRO_ERR_INVALID, "longer than 512 bytes");
+    REFUSED(zro_state_create("x", NULL), ZRO_ERR_INVALID, "out is NULL");
+    s = make_adamw();
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        REFUSED(zro_state_set_value(s, 0, broken[i], 1), ZRO_ERR_INVALID, "is not UTF-8");
+    REFUSED(zro_state_set_value(s, 0, NULL, 1), ZRO_ERR_INVALID, "the name of a value is NULL");
+    REFUSED(zro_state_set_value(s, 0, "", 1), ZRO_ERR_INVALID, "the name of a value is empty");
+    REFUSED(zro_state_set_value(s, 0, "params", 1), ZRO_ERR_INVALID, "list of parameters");
+    REFUSED(zro_state_set_value(s, 0, "a:b", 1), ZRO_ERR_INVALID, "\"a:b\"");
+    REFUSED(zro_state_set_value(s, 0, "a:01", 1), ZRO_ERR_INVALID, "\"a:01\"");
+    REFUSED(zro_state_set_value(s, 0, ":0", 1), ZRO_ERR_INVALID, "\":0\"");
+    REFUSED(zro_state_add_slot(s, 0, "a:b", ZRO_F32, NULL, 1), ZRO_ERR_INVALID, "must not contain ':'");
+    REFUSED(zro_state_add_slot(s, 0, NULL, ZRO_F32, NULL, 1), ZRO_ERR_INVALID, "the name of a slot is NULL");
+    REFUSED(zro_state_add_slot(s, 0, longer, ZRO_F32, NULL, 1), ZRO_ERR_INVALID, "the name of a slot is longer");
+    REFUSED(zro_state_add_param(s, &(zro_param){ .name = "" }), ZRO_ERR_INVALID, "the name of a parameter is empty");
+    goes_round(s);
+}
+
+static void what_cannot_be_added(void **state)
+{
+    zro_param bad = shaped("bad", ZRO_F32, 2, SIZE_MAX / 2, 4), typeless = shaped("bad", (zro_dtype)8, 1, 1, 0);
+    zro_param deep = shaped("bad", ZRO_F32, 9, 1, 1), grad = shaped("bad", ZRO_F32, 1, 1, 0),
+              wide = shaped("w", ZRO_F32, 2, 0, SIZE_MAX);
+    zro_value twice[] = { { "lr", 1 }, { "lr", 2 } };
+    zro_state *s;
+    char name[32];
+
+    (void)state;
+    OK(zro_state_create("adamw", &s));
+    REFUSED(zro_state_add_param(s, &grad), ZRO_ERR_STATE, "no group yet");
+    REFUSED(zro_state_add_group(s, NULL, 1), ZRO_ERR_INVALID, "values is NULL");
+    REFUSED(zro_state_add_group(s, twice, 2), ZRO_ERR_INVALID, "\"lr\" is there twice");
+    REFUSED(zro_state_set_value(s, 0, "lr", 1), ZRO_ERR_INVALID, "group = 0, the state has 0");
+    zro_state_destroy(s);
+    s = make_adamw();
+    grad.grad_dtype = (zro_dtype)99;
+    REFUSED(zro_state_add_param(s, NULL), ZRO_ERR_INVALID, "param is NULL");
+    REFUSED(zro_state_add_param(s, &bad), ZRO_ERR_INVALID, "parameter bad: its shape has more elements");
+    REFUSED(zro_state_add_param(s, &wide), ZRO_ERR_INVALID, "parameter w: its shape has more elements");
+    REFUSED(zro_state_add_param(s, &typeless), ZRO_ERR_INVALID, "parameter bad: dtype = 8");
+    REFUSED(zro_state_add_param(s, &grad), ZRO_ERR_INVALID, "parameter bad: grad_dtype = 99");
+    REFUSED(zro_state_add_param(s, &deep), ZRO_ERR_INVALID, "9 dimensions");
+    REFUSED(zro_state_add_slot(s, 4, "step", ZRO_F32, NULL, 1), ZRO_ERR_INVALID, "parameter = 4, the state has 4");
+    REFUSED(zro_state_add_slot(s, 0, "step", ZRO_F32, NULL, 1), ZRO_ERR_INVALID,
+            "slot step of parameter layer.0/weight is there");
+    REFUSED(zro_state_add_slot(s, 0, "new", ZRO_SAME, NULL, 1), ZRO_ERR_INVALID, "dtype is no element type");
+    REFUSED(zro_state_add_slot(s, 1, "new", ZRO_F32, NULL, 2), ZRO_ERR_INVALID,
+            "parameter 1: 2 elements, must be 1 or the parameter's 70");
+    REFUSED(zro_state_set_progress(s, NULL), ZRO_ERR_INVALID, "progress is NULL");
+    REFUSED(zro_state_set_progress(s, &(zro_progress){ .scale = NAN }), ZRO_ERR_INVALID, "scale = nan");
+    REFUSED(zro_state_set_progress(s, &(zro_progress){ .scale = -1 }), ZRO_ERR_INVALID, "scale = -1");
+    REFUSED(zro_state_set_progress(s, &(zro_progress){ .steps = UINT64_MAX }), ZRO_ERR_INVALID, "steps = 18446744073709551615");
+    for (int i = 0; i < ZRO__STATE_MAX_SLOTS - 2; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        OK(zro_state_add_slot(s, 0, name, ZRO_I8, NULL, 1));
+    }
+    REFUSED(zro_state_add_slot(s, 0, "one more", ZRO_I8, NULL, 1), ZRO_ERR_INVALID, "at most 64 slots");
+    for (int i = 0; i < ZRO__STATE_MAX_VALUES; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        OK(zro_state_set_value(s, 1, name, i));
+    }
+    REFUSED(zro_state_set_value(s, 1, "one more", 1), ZRO_ERR_INVALID, "at most 256 values");
+    OK(zro_state_set_value(s, 1, "255", 1));
+    goes_round(s);
+}
+
+static void what_cannot_be_asked(void **state)
+{
+    zro_state *s = make_adamw();
+    zro_value value;
+    zro_param param;
+    zro_slot slot;
+    double x;
+
+    (void)state;
+    REFUSED(zro_state_group(s, 2, NULL, NULL, NULL), ZRO_ERR_INVALID, "group = 2, the state has 2");
+    OK(zro_state_group(s, 1, NULL, NULL, NULL));
+    REFUSED(zro_state_value(s, 0, 8, &value), ZRO_ERR_INVALID, "value 8 of group 0: it has 8");
+    REFUSED(zro_state_value(s, 0, 0, NULL), ZRO_ERR_INVALID, "value is NULL");
+    REFUSED(zro_state_get_value(s, 0, "beta1", &x), ZRO_ERR_INVALID, "no value named \"beta1\"");
+    REFUSED(zro_state_get_value(s, 0, NULL, &x), ZRO_ERR_INVALID, "name is NULL");
+    REFUSED(zro_state_get_value(s, 0, "lr", NULL), ZRO_ERR_INVALID, "value is NULL");
+    REFUSED(zro_state_param(s, 4, &param), ZRO_ERR_INVALID, "parameter = 4");
+    REFUSED(zro_state_param(s, 0, NULL), ZRO_ERR_INVALID, "out is NULL");
+    REFUSED(zro_state_slot(s, 4, "step", &slot), ZRO_ERR_INVALID, "parameter = 4");
+    REFUSED(zro_state_slot(s, 0, NULL, &slot), ZRO_ERR_INVALID, "name is NULL");
+    REFUSED(zro_state_slot(s, 0, "step", NULL), ZRO_ERR_INVALID, "slot is NULL");
+    REFUSED(zro_state_get_progress(s, NULL), ZRO_ERR_INVALID, "progress is NULL");
+    assert_null(zro_state_slot_name(s, 0, 2));
+    assert_int_equal(zro_state_slots(s, 4), 0);
+    zro_state_destroy(s);
+}
+
+/* Of any allocation that fails; the state is as before. */
+static void memory_that_runs_out(void **state)
+{
+    zro__point_plan plan = { .name = "memory.alloc", .action = ZRO__POINT_FAIL };
+    zro_state *s, *t;
+    void *bytes;
+    size_t n;
+    zro_status st = ZRO_ERR_MEMORY;
+
+    (void)state;
+    s = make_adamw();
+    add_param(s, "large", ZRO_F32, 1, 1 << 20, 0);
+    for (plan.nth = 1; st != ZRO_OK; plan.nth++) {
+        zro__point_plan_set(&plan);
+        atomic_store(&plan.hits, 0);
+        st = zro_state_add_slot(s, 4, "exp_avg", ZRO_F32, NULL, 1 << 20);
+        zro__point_plan_set(NULL);
+        assert_true(st == ZRO_OK || st == ZRO_ERR_MEMORY);
+        assert_int_equal(zro_state_slots(s, 4), st == ZRO_OK);
+    }
+    assert_true(plan.nth > 2);
+    for (plan.nth = 1, st = ZRO_ERR_MEMORY; st != ZRO_OK; plan.nth++) {
+        zro__point_plan_set(&plan);
+        atomic_store(&plan.hits, 0);
+        st = zro_state_pack(s, &bytes, &n);
+        zro__point_plan_set(NULL);
+        assert_true(st == ZRO_OK || st == ZRO_ERR_MEMORY);
+    }
+    for (plan.nth = 1, st = ZRO_ERR_MEMORY; st != ZRO_OK; plan.nth++) {
+        zro__point_plan_set(&plan);
+        atomic_store(&plan.hits, 0);
+        st = zro_state_unpack(bytes, n, &t);
+        zro__point_plan_set(NULL);
+        assert_true(st == ZRO_OK ? t != NULL : st == ZRO_ERR_MEMORY && t == NULL);
+    }
+    same(s, t);
+    zro_bytes_free(bytes);
+    zro_state_destroy(s);
+    zro_state_destroy(t);
+}
+
+static void what_cannot_be_written(void **state)
+{
+    zro_state *s = make_adamw();
+    void *bytes;
+    size_t n;
+
+    (void)state;
+    OK(zro_state_set_value(s, 0, "nan", NAN));
+    REFUSED(zro_state_pack(s, &bytes, &n), ZRO_ERR_INVALID, "group 0: nan = nan");
+    OK(zro_state_set_value(s, 0, "nan", 1));
+    OK(zro_state_set_value(s, 1, "list:2", 1));
+    REFUSED(zro_state_pack(s, &bytes, &n), ZRO_ERR_INVALID, "group 1 has list:2, but no list:1");
+    OK(zro_state_set_value(s, 1, "list:1", 1));
+    REFUSED(zro_state_pack(s, &bytes, &n), ZRO_ERR_INVALID, "group 1 has list:1, but no list:0");
+    OK(zro_state_set_value(s, 1, "list:0", 1));
+    OK(zro_state_set_value(s, 1, "list", 1));
+    REFUSED(zro_state_pack(s, &bytes, &n), ZRO_ERR_INVALID, "group 1: list is both a value and a list");
+    REFUSED(zro_state_pack(s, NULL, &n), ZRO_ERR_INVALID, "bytes is NULL");
+    REFUSED(zro_state_pack(s, &bytes, NULL), ZRO_ERR_INVALID, "n is NULL");
+    REFUSED(zro_state_write(s, NULL), ZRO_ERR_INVALID, "path is NULL");
+    REFUSED(zro_state_write(s, ""), ZRO_ERR_INVALID, "path is empty");
+    zro_state_destroy(s);
+    s = make_adamw();
+    add_param(s, "1", ZRO_F32, 0, 0, 0); /* what the one without a name is called */
+    REFUSED(zro_state_pack(s, &bytes, &n), ZRO_ERR_INVALID, "two parameters are named 1");
+    assert_null(bytes);
+    zro_state_destroy(s);
+}
+
+/* ---- broken files ---- */
+
+/* A file with this header and so many bytes of data, unpacked. */
+static zro_status unpack(const char *header, size_t data_bytes, zro_state **out)
+{
+    size_t length = strlen(header);
+    char *bytes = calloc(1, 8 + length + data_bytes);
+    zro_status st;
+
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (char)(length >> 8 * i & 0xff);
+    memcpy(bytes + 8, header, length);
+    st = zro_state_unpack(bytes, 8 + length + data_bytes, out);
+    free(bytes);
+    return st;
+}
+
+/* A header with these tensors and a state with the parameter w of 2 x 3. */
+static const char *with_tensors(const char *tensors)
+{
+    static char text[4096];
+
+    snprintf(
+        text, sizeof text,
+        "{\"__metadata__\":{\"zro\":\"{\\\"format\\\":1,\\\"rule\\\":\\\"adam\\\",\\\"groups\\\":[{\\\"lr\\\":1,"
+        "\\\"params\\\":[0]}],\\\"params\\\":[{\\\"name\\\":\\\"w\\\",\\\"shape\\\":[2,3],\\\"dtype\\\":\\\"f32\\\"}]}\"}%s%s}",
+        tensors[0] != '\0' ? "," : "", tensors);
+    return text;
+}
+
+/* A header with this text as metadata, in which ' stands for ". */
+static const char *with_metadata(const char *json)
+{
+    static char text[4096];
+    size_t n = (size_t)snprintf(text, sizeof text, "{\"__metadata__\":{\"zro\":\"");
+
+    for (; *json != '\0'; json++) {
+        if (*json == '\'')
+            text[n++] = '\\';
+        text[n++] = *json == '\'' ? '"' : *json;
+    }
+    strcpy(text + n, "\"}}");
+    return text;
+}
+
+static void broken_tensors_are_named(void **state)
+{
+    static const struct {
+        const char *tensors;
+        size_t data_bytes;
+        const char *words; /* NULL: good */
+    } cases[] = {
+        { "", 0, NULL },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, NULL },
+        { "\"b:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[2,26]},"
+          "\"a:0:w\":{\"dtype\":\"F16\",\"shape\":[],\"data_offsets\":[0,2]}   ",
+          26, NULL },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 25, "1 bytes follow the last tensor" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 23, "ends at 24, but there are 23 bytes" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[24,0]}", 24, "begins at 24, after its end 0" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[1,25]}", 25,
+          "bytes 0 to 1 of the data, before tensor a:0:w, belong to no tensor" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+          "\"b:0:w\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[20,24]}",
+          24, "a:0:w and b:0:w overlap" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,20]}", 20,
+          "has 20 bytes, its shape and type have 24" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}", 0,
+          "more elements than memory" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}", 0,
+          "more elements than memory" },
+        { "\"a:0:w\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[0,6]}", 6,
+          "dtype is F8_E4M3, which zro does not have" },
+        { "\"a:0:w\":{\"dtype\":7,\"shape\":[2,3],\"data_offsets\":[0,6]}", 6, "dtype is no text" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,2,3],\"data_offsets\":[0,24]}", 24, "9 dimensions" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[-2,3],\"data_offsets\":[0,24]}", 24, "shape[0] must be an integer" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3.0],\"data_offsets\":[0,24]}", 24, "shape[1] must be an integer" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":6,\"data_offsets\":[0,24]}", 24, "shape must be a list" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24,48]}", 24, "data_offsets must be two" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[-1,24]}", 24, "data_offsets must be two" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":\"all\"}", 24, "data_offsets must be two" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,99999999999999999999]}", 24, "too big integer" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3]}", 24, "must have dtype, shape, data_offsets" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24],\"x\":1}", 24, "and nothing else" },
+        { "\"a:0:w\":[]", 0, "must have dtype, shape, data_offsets" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+          "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[24,48]}",
+          48, "duplicate object key" },
+        { "\"a:0:v\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "there is no parameter v" },
+        { "\"a:1:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "must be <slot>:0:<parameter>" },
+        { "\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "must be <slot>:0:<parameter>" },
+        { "\":0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "the name of a slot is empty" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]}", 24,
+          "its shape is neither its parameter's nor []" },
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}", 24,
+          "its shape is neither its parameter's nor []" },
+        { "\"a\\u0000:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "NUL" },
+        { "\"\xff:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "unable to decode byte 0xff" },
+        { "\"x\":[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]", 0, "nested more than 16 deep" },
+        { "\"x\":\"[[[[[[[[[[[[[[[[\\\"[[[[[[[[[[[[[[[\"", 0, "must have dtype" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        zro_state *s = (zro_state *)1;
+        zro_status st = unpack(with_tensors(cases[i].tensors), cases[i].data_bytes, &s);
+
+        if (cases[i].words == NULL) {
+            assert_int_equal(st, ZRO_OK);
+            goes_round(s);
+            continue;
+        }
+        REFUSED(st, ZRO_ERR_FORMAT, cases[i].words);
+        assert_null(s);
+    }
+}
+
+static void broken_metadata_is_named(void **state)
+{
+    static const struct {
+        const char *json, *words;
+    } cases[] = {
+        { "{'format':1,'rule':'','groups':[],'params':[]}", NULL },
+        { "{'format':1,'rule':'x','groups':[{'a':null,'fused':'yes','foreach':true,'l':[],'params':[]}],'params':[],'more':{}}",
+          NULL },
+        { "{'format':2,'rule':'x','groups':[],'params':[]}", "format 2 is newer" },
+        { "{'format':0,'rule':'x','groups':[],'params':[]}", "format 0 is unknown" },
+        { "{'format':'1','rule':'x','groups':[],'params':[]}", "format is a text" },
+        { "{'rule':'x','groups':[],'params':[]}", "format is missing" },
+        { "[]", "format is missing" },
+        { "", "byte 0" },
+        { "{'format':1", "byte" },
+        { "{'format':1,'format':1}", "duplicate" },
+        { "{'format':1,'rule':7,'groups':[],'params':[]}", "rule is an integer" },
+        { "{'format':1,'groups':[],'params':[]}", "rule is missing" },
+        { "{'format':1,'rule':'x','steps':-1,'groups':[],'params':[]}", "steps must be an integer" },
+        { "{'format':1,'rule':'x','steps':1.5,'groups':[],'params':[]}", "steps must be an integer" },
+        { "{'format':1,'rule':'x','growth_tracker':4294967296,'groups':[],'params':[]}", "growth_tracker must be" },
+        { "{'format':1,'rule':'x','scale':'1','groups':[],'params':[]}", "scale is a text" },
+        { "{'format':1,'rule':'x','scale':-1,'groups':[],'params':[]}", "scale = -1" },
+        { "{'format':1,'rule':'x','groups':{},'params':[]}", "groups and params must be lists" },
+        { "{'format':1,'rule':'x','groups':[]}", "groups and params must be lists" },
+        { "{'format':1,'rule':'x','groups':[[]],'params':[]}", "group 0 is a list" },
+        { "{'format':1,'rule':'x','groups':[{}],'params':[]}", "group 0: params is missing" },
+        { "{'format':1,'rule':'x','groups':[{'lr':'big','params':[]}],'params':[]}", "group 0: lr is a text" },
+        { "{'format':1,'rule':'x','groups':[{'lr':{},'params':[]}],'params':[]}", "group 0: lr is an object" },
+        { "{'format':1,'rule':'x','groups':[{'lr':1e999,'params':[]}],'params':[]}", "real number overflow" },
+        { "{'format':1,'rule':'x','groups':[{'betas':[1,null],'params':[]}],'params':[]}", "betas:1 is null" },
+        { "{'format':1,'rule':'x','groups':[{'betas:0':1,'params':[]}],'params':[]}", "must not contain ':'" },
+        { "{'format':1,'rule':'x','groups':[{'':1,'params':[]}],'params':[]}", "the name of a value is empty" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[]}", "the list of parameters ends before" },
+        { "{'format':1,'rule':'x','groups':[{'params':[1]}],'params':[]}", "params[0] must be 0" },
+        { "{'format':1,'rule':'x','groups':[{'params':['0']}],'params':[]}", "params[0] must be 0" },
+        { "{'format':1,'rule':'x','groups':[],'params':[{'name':'w','shape':[],'dtype':'f32'}]}",
+          "parameter 0 is in no group" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'name':7,'shape':[],'dtype':'f32'}]}",
+          "its name is an integer" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'name':'','shape':[],'dtype':'f32'}]}",
+          "parameter is empty" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'shape':[],'dtype':'F32'}]}",
+          "dtype is no element type" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'shape':[],'dtype':'f32','grad_dtype':1}]}",
+          "grad_dtype is no" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'dtype':'f32'}]}", "shape must be a list" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'shape':[1,1,1,1,1,1,1,1,1],'dtype':'f32'}]}",
+          "at most 8" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'shape':[-1],'dtype':'f32'}]}", "shape[0] must be" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[{'shape':[4611686018427387904],'dtype':'f32'}]}",
+          "more elements" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0]}],'params':[7]}", "shape must be a list" },
+        { "{'format':1,'rule':'x','groups':[{'params':[0,1]}],'params':[{'name':'w','shape':[],'dtype':'f32'},"
+          "{'name':'w','shape':[],'dtype':'f32'}]}",
+          "two parameters are named w" },
+        { "[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]", "nested more than 16 deep" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        zro_state *s = (zro_state *)1;
+        zro_status st = unpack(with_metadata(cases[i].json), 0, &s);
+
+        if (cases[i].words == NULL) {
+            assert_int_equal(st, ZRO_OK);
+            goes_round(s);
+            continue;
+        }
+        REFUSED(st, ZRO_ERR_FORMAT, cases[i].words);
+        assert_null(s);
+    }
+}
+
+static void broken_heads_are_named(void **state)
+{
+    static const unsigned char too_long[16] = { 0x01, 0xe1, 0xf5, 0x05 }, beyond[16] = { 9 },
+                               huge[8] = { 0, 0, 0, 0, 0, 0, 0, 255 };
+    zro_state *s = (zro_state *)1;
+
+    (void)state;
+    REFUSED(zro_state_unpack(NULL, 0, &s), ZRO_ERR_INVALID, "bytes is NULL");
+    REFUSED(zro_state_unpack("", 0, NULL), ZRO_ERR_INVALID, "out is NULL");
+    REFUSED(zro_state_unpack("", 0, &s), ZRO_ERR_FORMAT, "the bytes: empty");
+    assert_null(s);
+    REFUSED(zro_state_unpack("1234567", 7, &s), ZRO_ERR_FORMAT, "7 bytes, too few");
+    REFUSED(zro_state_unpack(too_long, 16, &s), ZRO_ERR_FORMAT, "would have 100000001 bytes");
+    REFUSED(zro_state_unpack(huge, 8, &s), ZRO_ERR_FORMAT, "no safetensors file");
+    REFUSED(zro_state_unpack(beyond, 16, &s), ZRO_ERR_FORMAT, "has 9 bytes, but only 8 follow");
+    REFUSED(unpack("", 0, &s), ZRO_ERR_FORMAT, "does not begin with '{'");
+    REFUSED(unpack(" {}", 0, &s), ZRO_ERR_FORMAT, "does not begin with '{'");
+    REFUSED(unpack("{} x", 0, &s), ZRO_ERR_FORMAT, "end of file expected");
+    REFUSED(unpack("{}", 0, &s), ZRO_ERR_FORMAT, "no state of zro");
+    REFUSED(unpack("{\"__metadata__\":[]}", 0, &s), ZRO_ERR_FORMAT, "__metadata__ must be an object");
+    REFUSED(unpack("{\"__metadata__\":{\"zro\":1}}", 0, &s), ZRO_ERR_FORMAT, "zro must be a text");
+    REFUSED(unpack("{\"__metadata__\":{\"other\":\"\"}}", 0, &s), ZRO_ERR_FORMAT, "no state of zro");
+}
+
+/* Whatever byte is flipped or cut: an answer, and no harm. */
+static void flipped_and_cut_bytes(void **state)
+{
+    zro_state *s = make_adamw(), *t;
+    unsigned char *bytes, *copy;
+    void *packed;
+    size_t n;
+
+    (void)state;
+    OK(zro_state_pack(s, &packed, &n));
+    bytes = packed;
+    for (size_t i = 0; i < n; i++) {
+        copy = malloc(n); /* of its own, so that a sanitizer sees its borders */
+        memcpy(copy, bytes, n);
+        copy[i] ^= (unsigned char)(1 << i % 8);
+        if (zro_state_unpack(copy, n, &t) == ZRO_OK)
+            zro_state_destroy(t);
+        assert_int_equal(zro_state_unpack(memcpy(copy, bytes, i), i, &t), ZRO_ERR_FORMAT);
+        free(copy);
+    }
+    zro_bytes_free(packed);
+    zro_state_destroy(s);
+}
+
+/* ---- files ---- */
+
+static char folder[] = "/tmp/zro-state-XXXXXX";
+static char path[sizeof folder + 32];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    snprintf(path, sizeof path, "%s/a state", folder);
+    return 0;
+}
+
+static size_t count_files(void)
+{
+    DIR *dir = opendir(folder);
+    size_t n = 0;
+
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(dir);
+    return n;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void a_file_is_what_pack_gives(void **state)
+{
+    zro_state *s = make_adamw(), *t;
+    static char buffer[1 << 16];
+    void *bytes;
+    size_t n;
+    FILE *f;
+
+    (void)state;
+    add_param(s, "large", ZRO_F32, 2, 1000, 1000);
+    add_slot(s, 4, "exp_avg", ZRO_F32, 1000000);
+    add_slot(s, 4, "exp_avg_sq", ZRO_BF16, 1000000);
+    OK(zro_state_write(s, path));
+    OK(zro_state_write(s, path)); /* over it */
+    assert_int_equal(count_files(), 1);
+    OK(zro_state_read(path, &t));
+    same(s, t);
+    OK(zro_state_pack(s, &bytes, &n));
+    f = fopen(path, "rb");
+    for (size_t at = 0, got; (got = fread(buffer, 1, sizeof buffer, f)) > 0; at += got) {
+        assert_true(got <= n - at);
+        assert_memory_equal((char *)bytes + at, buffer, got);
+        assert_true(got == sizeof buffer || at + got == n);
+    }
+    fclose(f);
+    zro_bytes_free(bytes);
+    zro_state_destroy(s);
+    zro_state_destroy(t);
+}
+
+static void a_write_that_fails_leaves_the_old_file(void **state)
+{
+    static const struct {
+        const char *point, *words;
+    } cases[] = {
+        { "checkpoint.open", "Input/output error" }, { "checkpoint.write", "No space left" },
+        { "checkpoint.sync", "cannot sync it" },     { "checkpoint.rename", "cannot rename" },
+        { "memory.alloc", "out of memory" },
+    };
+    zro_state *old = make_adamw(), *new, *read;
+
+    (void)state;
+    OK(zro_state_create("sgd", &new));
+    OK(zro_state_add_group(new, NULL, 0));
+    add_param(new, "w", ZRO_F32, 1, 100000, 0);
+    add_slot(new, 0, "momentum_buffer", ZRO_F32, 100000);
+    OK(zro_state_write(old, path));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (long nth = 1;; nth++) {
+            zro__point_plan plan = { .name = cases[i].point, .action = ZRO__POINT_FAIL, .nth = nth };
+            zro_status st;
+
+            zro__point_plan_set(&plan);
+            st = zro_state_write(new, path);
+            zro__point_plan_set(NULL);
+            assert_int_equal(count_files(), 1);
+            OK(zro_state_read(path, &read));
+            same(read, st == ZRO_OK ? new : old);
+            zro_state_destroy(read);
+            if (st == ZRO_OK) {
+                assert_true(nth > 1);
+                OK(zro_state_write(old, path));
+                break;
+            }
+            assert_non_null(strstr(zro_last_error(), cases[i].words));
+            assert_int_equal(st, i == 4 ? ZRO_ERR_MEMORY : ZRO_ERR_SYSTEM);
+        }
+    zro_state_destroy(old);
+    zro_state_destroy(new);
+}
+
+static void a_folder_that_cannot_be_synced(void **state)
+{
+    zro__point_plan plan = { .name = "checkpoint.sync_folder", .action = ZRO__POINT_FAIL, .nth = 1 };
+    zro_state *s = make_adamw(), *t;
+
+    (void)state;
+    zro__point_plan_set(&plan);
+    REFUSED(zro_state_write(s, path), ZRO_ERR_SYSTEM, "is written, but may be lost");
+    zro__point_plan_set(NULL);
+    assert_int_equal(count_files(), 1);
+    OK(zro_state_read(path, &t));
+    same(s, t);
+    zro_state_destroy(s);
+    zro_state_destroy(t);
+}
+
+static void places_that_cannot_be_written(void **state)
+{
+    char name[sizeof path + 300];
+    zro_state *s = make_adamw();
+
+    (void)state;
+    snprintf(name, sizeof name, "%s/nowhere/x", folder);
+    REFUSED(zro_state_write(s, name), ZRO_ERR_SYSTEM, "No such file");
+    REFUSED(zro_state_write(s, folder), ZRO_ERR_SYSTEM, "cannot rename");
+    memset(name, 'x', 300);
+    name[300] = '\0';
+    REFUSED(zro_state_write(s, name), ZRO_ERR_SYSTEM, "too long");
+    assert_int_equal(count_files(), 0);
+    if (geteuid() != 0) {
+        chmod(folder, 0500);
+        REFUSED(zro_state_write(s, path), ZRO_ERR_SYSTEM, "Permission denied");
+        chmod(folder, 0700);
+    }
+    zro_state_destroy(s);
+}
+
+static void things_that_are_no_files(void **state)
+{
+    zro__point_plan plan = { .name = "checkpoint.read", .action = ZRO__POINT_FAIL, .nth = 1 };
+    zro_state *s = make_adamw(), *t = (zro_state *)1;
+    struct stat info;
+
+    (void)state;
+    REFUSED(zro_state_read(path, &t), ZRO_ERR_SYSTEM, "No such file");
+    assert_null(t);
+    REFUSED(zro_state_read(NULL, &t), ZRO_ERR_INVALID, "path is NULL");
+    REFUSED(zro_state_read(path, NULL), ZRO_ERR_INVALID, "out is NULL");
+    REFUSED(zro_state_read(folder, &t), ZRO_ERR_FORMAT, "is a folder");
+    REFUSED(zro_state_read("/dev/null", &t), ZRO_ERR_FORMAT, "must be a regular file");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    REFUSED(zro_state_read(path, &t), ZRO_ERR_FORMAT, "must be a regular file");
+    unlink(path);
+    OK(zro_state_write(s, path));
+    zro__point_plan_set(&plan);
+    REFUSED(zro_state_read(path, &t), ZRO_ERR_SYSTEM, "Input/output error");
+    zro__point_plan_set(NULL);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(truncate(path, info.st_size - 1), 0);
+    REFUSED(zro_state_read(path, &t), ZRO_ERR_FORMAT, path);
+    assert_int_equal(truncate(path, 0), 0);
+    REFUSED(zro_state_read(path, &t), ZRO_ERR_FORMAT, "empty");
+    zro_state_destroy(s);
+}
+
+/* ---- between ranks ---- */
+
+enum { RANKS = 3 };
+
+/* What the ranks of a test do; what went wrong is text, because an assertion on a rank's thread would end the wrong one. */
+typedef struct broadcast {
+    const zro_state *built;
+    const void *packed; /* the same as bytes */
+    size_t bytes;
+    int root;
+    int wrong;      /* a rank that passes what it must not */
+    zro_status now; /* what that rank gets, and others PEER */
+    const char *words;
+} broadcast;
+
+static int is_packed_as(const zro_state *s, const broadcast *b)
+{
+    void *bytes = NULL;
+    size_t n = 0;
+    int same_bytes = zro_state_pack(s, &bytes, &n) == ZRO_OK && n == b->bytes && memcmp(bytes, b->packed, n) == 0;
+
+    zro_bytes_free(bytes);
+    return same_bytes;
+}
+
+static int receives(void *user, zro_group *group)
+{
+    const broadcast *b = user;
+    zro_state *s = NULL;
+    int wrong = 0;
+
+    if (zro_group_rank(group) == b->root && zro_state_unpack(b->packed, b->bytes, &s) != ZRO_OK)
+        return 2;
+    for (int i = 0; i < 2; i++) { /* the second time to all but the root again */
+        if (zro_state_broadcast(group, &s, b->root) != ZRO_OK)
+            return fprintf(stderr, "%s\n", zro_last_error()), 3;
+        wrong |= !is_packed_as(s, b);
+        if (zro_group_rank(group) != b->root || i == 1) {
+            zro_state_destroy(s);
+            s = NULL;
+        }
+    }
+    return wrong;
+}
+
+/* The root's own, in as many blocks as it has. */
+static int receives_blocks(void *user, zro_group *group)
+{
+    const broadcast *b = user;
+    zro_state *made = NULL, *s = (zro_state *)(uintptr_t)b->built;
+    int failed;
+
+    if (zro_group_rank(group) == b->root)
+        return zro_state_broadcast(group, &s, b->root) != ZRO_OK;
+    failed = zro_state_broadcast(group, &made, b->root) != ZRO_OK || !is_packed_as(made, b);
+    zro_state_destroy(made);
+    return failed;
+}
+
+static void all_ranks_get_the_state(void **state)
+{
+    zro_state *states[] = { make_adamw(), make_large(1000), NULL, NULL };
+    broadcast b = { 0 };
+
+    (void)state;
+    OK(zro_state_create("", &states[2]));
+    OK(zro_state_create("sgd", &states[3]));
+    OK(zro_state_add_group(states[3], NULL, 0));
+    for (size_t i = 0; i < 500; i++)
+        add_param(states[3], NULL, ZRO_I8, 1, i * 100, 0);
+    for (size_t i = 500; i-- > 0;)
+        add_slot(states[3], i, "slot", ZRO_I8, i * 100);
+    assert_ptr_not_equal(states[3]->first_block, states[3]->last_block);
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        void *packed;
+
+        OK(zro_state_pack(states[i], &packed, &b.bytes));
+        b.built = states[i];
+        b.packed = packed;
+        b.root = (int)i % RANKS;
+        OK(zro_spawn_threads(NULL, RANKS, receives, &b));
+        OK(zro_spawn_threads(NULL, RANKS, receives_blocks, &b));
+        zro_bytes_free(packed);
+        zro_state_destroy(states[i]);
+    }
+}
+
+/* A rank that does something wrong, and then everybody something right. */
+static int refuses(void *user, zro_group *group)
+{
+    const broadcast *b = user;
+    int me = zro_group_rank(group), root = me == b->root, wrong = me == b->wrong;
+    zro__point_plan plan = { .name = "memory.alloc", .action = ZRO__POINT_FAIL, .nth = root ? 1 : 3 };
+    zro_state *s = NULL, *before;
+    zro_status st;
+    int failed = 0;
+
+    if (root != (wrong && b->now != ZRO_ERR_MEMORY) && zro_state_unpack(b->packed, b->bytes, &s) != ZRO_OK)
+        return 2;
+    before = s;
+    if (wrong && b->now == ZRO_ERR_MEMORY)
+        zro__point_plan_set(&plan);
+    st = zro_state_broadcast(group, &s, b->root);
+    zro__point_plan_set(NULL);
+    failed |= st != (wrong ? b->now : ZRO_ERR_PEER) || strstr(zro_last_error(), b->words) == NULL || s != before;
+    if (failed)
+        fprintf(stderr, "rank %d: %s: %s\n", me, zro_status_name(st), zro_last_error());
+    if (!root) {
+        zro_state_destroy(s);
+        s = NULL;
+    } else if (s == NULL && zro_state_unpack(b->packed, b->bytes, &s) != ZRO_OK) {
+        return 2;
+    }
+    failed |= zro_state_broadcast(group, &s, b->root) != ZRO_OK || !is_packed_as(s, b);
+    zro_state_destroy(s);
+    return failed;
+}
+
+static int wrong_root(void *user, zro_group *group)
+{
+    zro_state *s = NULL;
+
+    (void)user;
+    return zro_state_broadcast(group, &s, RANKS) != ZRO_ERR_INVALID || zro_state_broadcast(group, &s, -1) != ZRO_ERR_INVALID;
+}
+
+static void one_rank_in_error_is_an_error_on_all(void **state)
+{
+    static const broadcast cases[] = {
+        { .root = 1, .wrong = 1, .now = ZRO_ERR_STATE, .words = "root 1 has no state" },
+        { .root = 1, .wrong = 2, .now = ZRO_ERR_INVALID, .words = "rank 2 has a state" },
+        { .root = 0, .wrong = 0, .now = ZRO_ERR_MEMORY, .words = "out of memory" },
+        { .root = 0, .wrong = 2, .now = ZRO_ERR_MEMORY, .words = "out of memory" },
+    };
+    zro_state *s = make_adamw();
+    void *packed;
+    size_t n;
+
+    (void)state;
+    OK(zro_state_pack(s, &packed, &n));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        broadcast b = cases[i];
+
+        b.packed = packed;
+        b.bytes = n;
+        OK(zro_spawn_threads(NULL, RANKS, refuses, &b));
+    }
+    OK(zro_spawn_threads(NULL, RANKS, wrong_root, NULL));
+    zro_bytes_free(packed);
+    zro_state_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_state_goes_round),
+        cmocka_unit_test(every_type_goes_round),
+        cmocka_unit_test(names_of_any_kind_go_round),
+        cmocka_unit_test(empty_things_go_round),
+        cmocka_unit_test(the_file_says_what_pytorch_says),
+        cmocka_unit_test(numbers_do_not_follow_the_locale),
+        cmocka_unit_test(a_large_state_takes_no_time),
+        cmocka_unit_test(slots_do_not_move),
+        cmocka_unit_test(no_state_says_what_to_call),
+        cmocka_unit_test(names_that_cannot_be),
+        cmocka_unit_test(what_cannot_be_added),
+        cmocka_unit_test(what_cannot_be_asked),
+        cmocka_unit_test(memory_that_runs_out),
+        cmocka_unit_test(what_cannot_be_written),
+        cmocka_unit_test(broken_tensors_are_named),
+        cmocka_unit_test(broken_metadata_is_named),
+        cmocka_unit_test(broken_heads_are_named),
+        cmocka_unit_test(flipped_and_cut_bytes),
+        cmocka_unit_test_setup_teardown(a_file_is_what_pack_gives, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_the_old_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_synced, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(places_that_cannot_be_written, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(things_that_are_no_files, make_folder, remove_folder),
+        cmocka_unit_test(all_ranks_get_the_state),
+        cmocka_unit_test(one_rank_in_error_is_an_error_on_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,244 @@
+/* What ranks must agree about once an optimizer is made, and where memory of one does not lie like that of the others. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "twin.h"
+#include "zt/list.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define SEVERAL (ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7))
+
+/* Cut in the middle by a flat plan, whatever the number of ranks. */
+static const twin_spec specs[] = { { 12000, ZRO_F32, ZRO_F32, 0 },
+                                   { 700, ZRO_F32, ZRO_F32, 0 },
+                                   { 8192, ZRO_F32, ZRO_F32, 0 } };
+
+enum { N = COUNT(specs) };
+
+static const twin_mode flat = { TWIN_OWN, ZRO_PARTITION_FLAT, ZRO_OFF };
+
+/* ---- disagreeing ---- */
+
+static int is_last(const zt_rank *t)
+{
+    return t->rank == t->size - 1;
+}
+
+/* A value that one rank alone has changed, and a gradient that one rank alone lacks: found before anything is stepped. */
+static void different_steps(zt_rank *t)
+{
+    zro_optim_config clipped = ZRO_OPTIM_CONFIG_INIT;
+    double lr;
+
+    clipped.clip_norm = 1;
+    for (int k = 0; k < 2; k++) {
+        twin w;
+
+        twin_init(&w, t, flat, specs, N);
+        twin_create(&w, zro_rule_adamw(), NULL, k == 0 ? NULL : &clipped, 0);
+        twin_train(&w, 2);
+        CHECK_OK(zro_optim_get_value(w.optim, 0, "lr", &lr));
+        if (is_last(t))
+            CHECK_OK(zro_optim_set_value(w.optim, 0, "lr", 2 * lr));
+        CHECK_STATUS(zro_optim_step(w.optim, NULL), ZRO_ERR_MISMATCH);
+        CHECK_TEXT("parameter group 0: lr = ");
+        CHECK_OK(zro_optim_set_value(w.optim, 0, "lr", lr));
+        twin_gradients(&w, 1);
+        w.sharded[0].grad_present = !is_last(t);
+        w.sharded[2].grad_present = !is_last(t);
+        CHECK_STATUS(zro_optim_step(w.optim, NULL), ZRO_ERR_MISMATCH);
+        CHECK_TEXT("no gradient");
+        w.sharded[0].grad_present = w.sharded[2].grad_present = 1;
+        twin_check(&w);
+        twin_step(&w);
+        twin_check_slots(&w);
+        twin_free(&w);
+    }
+}
+
+static void different_arguments(zt_rank *t)
+{
+    zro_state *state;
+    double norm;
+    twin w;
+
+    twin_init(&w, t, flat, specs, N);
+    twin_create(&w, zro_rule_adamw(), NULL, NULL, 0);
+    twin_train(&w, 1);
+    CHECK_STATUS(zro_optim_consolidate(w.optim, is_last(t) ? ZRO_ALL : 0, &state), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("to = 0");
+    CHECK(state == NULL);
+    CHECK_STATUS(zro_clip_grad_norm(w.optim, 1, is_last(t) ? 1 : 2, &norm), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("norm_type = 1");
+    state = NULL;
+    CHECK_OK(zro_optim_consolidate(w.optim, 0, &state));
+    CHECK_STATUS(zro_state_broadcast(t->group, &state, is_last(t) ? 99 : 0), is_last(t) ? ZRO_ERR_INVALID : ZRO_ERR_PEER);
+    CHECK_TEXT("root = 99");
+    zro_state_destroy(state);
+    twin_train(&w, 1);
+    twin_free(&w);
+}
+
+/* Different things at the same time: what breaks the optimizer's own group leaves the program's whole. */
+static void different_calls(zt_rank *t)
+{
+    for (int k = 0; k < 2; k++) {
+        twin w;
+
+        twin_init(&w, t, flat, specs, N);
+        twin_create(&w, zro_rule_adamw(), NULL, NULL, 0);
+        twin_train(&w, 1);
+        if (k == 0)
+            CHECK_STATUS(is_last(t) ? zro_optim_publish(w.optim) : zro_optim_step(w.optim, NULL), ZRO_ERR_MISMATCH);
+        else
+            CHECK_STATUS(zro_param_publish(w.optim, is_last(t) ? 1 : 0, 0), ZRO_ERR_MISMATCH);
+        CHECK_OK(zro_barrier(t->group));
+        twin_free(&w);
+    }
+}
+
+/* States that differ in more than arrays. */
+static void different_states(zt_rank *t)
+{
+    zro_optim_config scaled = ZRO_OPTIM_CONFIG_INIT;
+    zro_progress progress;
+    zro_state *state;
+    double before, after;
+    twin w;
+
+    scaled.loss_scale = ZRO_ON;
+    twin_init(&w, t, flat, specs, N);
+    twin_create(&w, zro_rule_adamw(), NULL, &scaled, 0);
+    twin_train(&w, 1);
+    CHECK_OK(zro_optim_consolidate(w.optim, ZRO_ALL, &state));
+    CHECK_OK(zro_state_get_progress(state, &progress));
+    progress.scale = is_last(t) ? 2 : 4;
+    CHECK_OK(zro_state_set_progress(state, &progress));
+    CHECK_OK(zro_state_set_value(state, 0, "lr", 0.5));
+    CHECK_OK(zro_optim_get_value(w.optim, 0, "lr", &before));
+    CHECK_STATUS(zro_optim_load(w.optim, state), ZRO_ERR_MISMATCH);
+    CHECK_OK(zro_optim_get_value(w.optim, 0, "lr", &after));
+    CHECK(before == after);
+    progress.scale = 1e300;
+    CHECK_OK(zro_state_set_progress(state, &progress));
+    CHECK_STATUS(zro_optim_load(w.optim, state), ZRO_ERR_INVALID);
+    CHECK_TEXT("1e+300");
+    zro_state_destroy(state);
+    twin_train(&w, 1);
+    twin_free(&w);
+}
+
+/* A single number that owners of one parameter have differently, because a program wrote it: the state has one place for it. */
+static void different_numbers(zt_rank *t)
+{
+    zro_state *state;
+    zro_slot slot;
+    twin w;
+
+    twin_init(&w, t, flat, specs, 1);
+    twin_create(&w, zro_rule_adamw(), NULL, NULL, 0);
+    twin_train(&w, 2);
+    CHECK_OK(zro_optim_slot(w.optim, 0, "step", &slot));
+    if (is_last(t))
+        *(double *)slot.data += 1;
+    CHECK_STATUS(zro_optim_consolidate(w.optim, ZRO_ALL, &state), ZRO_ERR_STATE);
+    CHECK_TEXT("its step (2 and 3)");
+    if (is_last(t))
+        *(double *)slot.data -= 1;
+    CHECK_OK(zro_optim_consolidate(w.optim, ZRO_ALL, &state));
+    zro_state_destroy(state);
+    twin_free(&w);
+}
+
+/* ---- memory ---- */
+
+/* One rank moves a parameter inside its group memory, which others could reach, or out of it. */
+static void moved_alone(zt_rank *t)
+{
+    for (int k = 0; k < 2; k++) {
+        float *elsewhere;
+        zro_memory *more;
+        twin_mode mode = { TWIN_GROUP, k == 0 ? ZRO_PARTITION_GREEDY : ZRO_PARTITION_FLAT, ZRO_OFF };
+        twin w;
+
+        twin_init(&w, t, mode, specs, N);
+        twin_create(&w, zro_rule_adamw(), NULL, NULL, 0);
+        twin_train(&w, 2);
+        CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_EACH, 12000 * sizeof *elsewhere, &more));
+        elsewhere = k == 0 ? zro_memory_data(more) : malloc(12000 * sizeof *elsewhere);
+        CHECK(elsewhere != NULL);
+        if (is_last(t)) {
+            memcpy(elsewhere, w.sharded[0].data, 12000 * sizeof *elsewhere);
+            w.sharded[0].data = elsewhere;
+        }
+        twin_train(&w, 3);
+        twin_free(&w);
+        zro_memory_free(more);
+        if (k == 1)
+            free(elsewhere);
+    }
+}
+
+/* Memory that exists once, but for other ranks than those of the optimizer. */
+static void once_for_others(zt_rank *t)
+{
+    float grads[3000], alone[3000] = { 0 };
+    zro_param p = ZRO_PARAM_INIT, q = ZRO_PARAM_INIT;
+    zro_param_group group = { .params = &p, .n = 1 }, single = { .params = &q, .n = 1 };
+    zro_optim *optim, *reference;
+    zro_group *self;
+    int me = t->rank;
+
+    CHECK_OK(zro_group_create_members(t->group, &me, 1, &self));
+    p.shape[0] = q.shape[0] = 3000;
+    CHECK_OK(zro_params_alloc(self, &p, 1, NULL));
+    for (int i = 0; i < 3000; i++)
+        grads[i] = (float)(i % 7) - 3;
+    memcpy(p.grad, grads, sizeof grads);
+    p.grad_present = 1;
+    q.data = alone;
+    zro_param_set_grad(&q, grads);
+    CHECK_OK(zro_optim_create(t->group, &group, 1, zro_rule_adamw(), NULL, NULL, &optim));
+    CHECK_OK(zro_optim_create(NULL, &single, 1, zro_rule_adamw(), NULL, NULL, &reference));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(zro_optim_step(optim, NULL));
+        CHECK_OK(zro_optim_step(reference, NULL));
+        CHECK(memcmp(p.data, alone, sizeof alone) == 0);
+    }
+    zro_optim_destroy(optim);
+    zro_optim_destroy(reference);
+    zro_params_free(&p, 1);
+    zro_group_destroy(self);
+}
+
+/* Parameters of two allocations may be freed in any order, some at a time. */
+static void freed_apart(zt_rank *t)
+{
+    zro_param p[4];
+
+    for (int i = 0; i < 4; i++) {
+        zro_param_init(&p[i]);
+        p[i].shape[0] = 100;
+    }
+    CHECK_OK(zro_params_alloc(t->group, &p[0], 2, NULL));
+    CHECK_OK(zro_params_alloc(t->group, &p[2], 2, NULL));
+    zro_params_free(&p[1], 2);
+    CHECK(p[1].data == NULL && p[2].grad == NULL && p[0].data != NULL && p[3].data != NULL);
+    memset(p[0].grad, 1, 100 * sizeof(float));
+    memset(p[3].grad, 1, 100 * sizeof(float));
+    zro_params_free(p, 4);
+    zro_params_free(p, 4);
+    CHECK(p[0].data == NULL && p[3].memory == NULL);
+}
+
+const zt_case cases_zero_agree[] = {
+    { "zero_different_steps", different_steps, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_different_arguments", different_arguments, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_different_calls", different_calls, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_different_numbers", different_numbers, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_different_states", different_states, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_moved_alone", moved_alone, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_once_for_others", once_for_others, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "zero_freed_apart", freed_apart, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { NULL, NULL, 0, 0, 0, 0, 0, 0 },
+};

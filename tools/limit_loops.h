@@ -1,0 +1,203 @@
+/* The loops of both shapes, as a template: limit.c includes this file once for each instruction set and type, having defined
+ *
+ *   NAME(x)   the functions' names      TARGET        the attribute that allows the instructions
+ *   VECTOR    bytes of a register       REAL          the type of the arrays
+ *   STREAM(p, v)  a store around the caches, to an aligned address: for f32 only, as collective calls are measured with f32
+ *
+ * `plain` takes a register at a time; `eight` loads eight of a source together and stores them together; `four` loads four of
+ * the gradient together, then reads and writes four of each array. */
+
+typedef REAL NAME(reg) __attribute__((vector_size(VECTOR)));
+typedef REAL NAME(mem) __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+typedef char NAME(half) __attribute__((vector_size(VECTOR / 2), aligned(1), may_alias));
+
+#define LOAD(p) (*(const NAME(mem) *)(const void *)(p))
+
+/* ---- collective calls ---- */
+
+#ifdef STREAM
+
+#define AT(p) ((p) + i)
+#define PUT(p, v)                                                                                                              \
+    do {                                                                                                                       \
+        if (stream)                                                                                                            \
+            STREAM(p, v);                                                                                                      \
+        else                                                                                                                   \
+            *(NAME(mem) *)(void *)(p) = (v);                                                                                   \
+    } while (0)
+
+/* All numbers but `by` are constants at each call; 0 sources or destinations: as many as the shape has. */
+static INLINE TARGET size_t NAME(call_plain)(const limit_call *s, float by, int n_src, int n_dst, int stream)
+{
+    enum { STEP = VECTOR / sizeof(float) };
+    const float *a = s->src[0], *b = s->n_src > 1 ? s->src[1] : NULL;
+    float *c = s->dst[0], *d = s->n_dst > 1 ? s->dst[1] : NULL;
+    size_t i;
+
+    for (i = 0; s->count - i >= STEP; i += STEP) {
+        NAME(reg) v = LOAD(AT(a));
+
+        if (n_src == 2)
+            v += LOAD(AT(b));
+        for (int k = 1; n_src == 0 && k < s->n_src; k++)
+            v += LOAD(AT(s->src[k]));
+        if (n_src != 1)
+            v *= by;
+        PUT(AT(c), v);
+        if (n_dst == 2)
+            PUT(AT(d), v);
+        for (int k = 1; n_dst == 0 && k < s->n_dst; k++)
+            PUT(AT(s->dst[k]), v);
+    }
+    return i;
+}
+
+#define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#define NTH(n) (i + (n) * (VECTOR / sizeof(float)))
+#define DO_LOAD(n) NAME(reg) v##n = LOAD(from + NTH(n));
+#define DO_ADD(n) v##n += LOAD(from + NTH(n));
+#define DO_SCALE(n) v##n *= by;
+#define DO_PUT(n) PUT(to + NTH(n), v##n);
+
+static INLINE TARGET size_t NAME(call_eight)(const limit_call *s, float by, int n_src, int n_dst, int stream)
+{
+    enum { STEP = 8 * VECTOR / sizeof(float) };
+    size_t i;
+
+    for (i = 0; s->count - i >= STEP; i += STEP) {
+        const float *from = s->src[0];
+        EACH(DO_LOAD)
+
+        for (int k = 1; k < (n_src == 0 ? s->n_src : n_src); k++) {
+            from = s->src[k];
+            EACH(DO_ADD)
+        }
+        if (n_src != 1) {
+            EACH(DO_SCALE)
+        }
+        for (int k = 0; k < (n_dst == 0 ? s->n_dst : n_dst); k++) {
+            float *to = s->dst[k];
+
+            EACH(DO_PUT)
+        }
+    }
+    return i;
+}
+
+/* The loop for the shape's numbers; returns how far it went. */
+#define SPECIALISED(loop, stream)                                                                                              \
+    (s->n_src == 1 && s->n_dst == 1   ? NAME(loop)(s, by, 1, 1, stream)                                                        \
+     : s->n_src == 2 && s->n_dst == 1 ? NAME(loop)(s, by, 2, 1, stream)                                                        \
+     : s->n_src == 2 && s->n_dst == 2 ? NAME(loop)(s, by, 2, 2, stream)                                                        \
+                                      : NAME(loop)(s, by, 0, 0, stream))
+
+static TARGET size_t NAME(call)(int eight, int stream, const limit_call *s, float by)
+{
+    if (eight)
+        return stream ? SPECIALISED(call_eight, 1) : SPECIALISED(call_eight, 0);
+    return stream ? SPECIALISED(call_plain, 1) : SPECIALISED(call_plain, 0);
+}
+
+#endif
+
+/* ---- steps ---- */
+
+/* Positions are bytes in the arrays; those in 16-bit arrays are half of that, since their arrays are f32. */
+#define MIX(p, g) (*(NAME(mem) *)(void *)(p) = (LOAD(p) + (g)) * (REAL)0.5)
+#define COPY(at) (*(NAME(half) *)(void *)(s->output + (at) / 2) = *(const NAME(half) *)(const void *)(s->grad + (at) / 2))
+
+static INLINE TARGET NAME(reg) NAME(other)(const step_span *s, size_t i, int halves)
+{
+    NAME(reg) zero = { 0 };
+
+    if (halves)
+        return zero + (REAL)STEP_VALUE;
+    return LOAD(s->grad + i);
+}
+
+/* All numbers but the span are constants at each call; 0 arrays: as many as the span has. */
+static INLINE TARGET size_t NAME(step_plain)(const step_span *s, int arrays, int halves, size_t ahead)
+{
+    char *a = s->arrays[0], *b = s->arrays[1], *c = s->n_arrays > 2 ? s->arrays[2] : NULL;
+    size_t i;
+
+    for (i = 0; s->bytes - i >= VECTOR; i += VECTOR) {
+        NAME(reg) g = NAME(other)(s, i, halves);
+
+        if (ahead != 0 && i % LINE == 0)
+            prefetch(s, arrays, halves, i + ahead);
+        MIX(a + i, g);
+        MIX(b + i, g);
+        if (arrays == 3)
+            MIX(c + i, g);
+        for (int k = 2; arrays == 0 && k < s->n_arrays; k++)
+            MIX(s->arrays[k] + i, g);
+        if (halves)
+            COPY(i);
+    }
+    return i;
+}
+
+#define EACH4(DO) DO(0) DO(1) DO(2) DO(3)
+#define BYTES(n) (i + (n)*VECTOR)
+#define DO_READ(n) NAME(reg) g##n = NAME(other)(s, BYTES(n), halves);
+#define DO_MIX(n) MIX(to + BYTES(n), g##n);
+#define DO_COPY(n) COPY(BYTES(n));
+
+static INLINE TARGET size_t NAME(step_four)(const step_span *s, int arrays, int halves, size_t ahead)
+{
+    size_t i;
+
+    for (i = 0; s->bytes - i >= 4 * VECTOR; i += 4 * VECTOR) {
+        EACH4(DO_READ)
+
+        for (size_t l = 0; ahead != 0 && l < 4 * VECTOR; l += LINE)
+            prefetch(s, arrays, halves, i + ahead + l);
+        for (int k = 0; k < (arrays == 0 ? s->n_arrays : arrays); k++) {
+            char *to = s->arrays[k];
+
+            EACH4(DO_MIX)
+        }
+        if (halves) {
+            EACH4(DO_COPY)
+        }
+    }
+    return i;
+}
+
+/* The loop for the shape's numbers; returns how far it went. */
+#define HALVES(loop, arrays, ahead) (s->halves ? NAME(loop)(s, arrays, 1, ahead) : NAME(loop)(s, arrays, 0, ahead))
+#define ARRAYS(loop, ahead)                                                                                                    \
+    (s->n_arrays == 2 ? HALVES(loop, 2, ahead) : s->n_arrays == 3 ? HALVES(loop, 3, ahead) : HALVES(loop, 0, ahead))
+
+static TARGET size_t NAME(step)(int four, const step_span *span, size_t ahead)
+{
+    const step_span own = *span, *s = &own; /* which no store to the arrays can change */
+
+    if (four)
+        return ahead != 0 ? ARRAYS(step_four, ahead) : ARRAYS(step_four, 0);
+    return ahead != 0 ? ARRAYS(step_plain, ahead) : ARRAYS(step_plain, 0);
+}
+
+#undef LOAD
+#undef AT
+#undef PUT
+#undef EACH
+#undef NTH
+#undef DO_LOAD
+#undef DO_ADD
+#undef DO_SCALE
+#undef DO_PUT
+#undef SPECIALISED
+#undef MIX
+#undef COPY
+#undef EACH4
+#undef BYTES
+#undef DO_READ
+#undef DO_MIX
+#undef DO_COPY
+#undef HALVES
+#undef ARRAYS
+#undef NAME
+#undef REAL
+#undef STREAM
