@@ -235,6 +235,33 @@ static void kill_points(zt_rank *t)
     zt_note(t, "%d kills at %d points", runs, points);
 }
 
+/* ---- death before the arrival is released ---- */
+
+/* The header is written and not yet released: nobody may take this rank for arrived, and so no barrier ends well. */
+static void dies_unreleased(zt_rank *t)
+{
+    zro__point_plan plan = { .name = "slot.header", .action = ZRO__POINT_KILL, .nth = 1, .kill_rank = die_now, .user = t };
+
+    CHECK_OK(zro_barrier(t->group));
+    if (t->rank == VICTIM) {
+        zt_expect_lost(t, t->rank);
+        zro__point_plan_set(&plan);
+    }
+    CHECK_STATUS(zro_barrier(t->group), ZRO_ERR_LOST);
+    CHECK(t->rank != VICTIM);
+    CHECK_TEXT("rank 1");
+}
+
+static void kill_unreleased(zt_rank *t)
+{
+    zro_group_config config = zt_config();
+
+#ifndef ZRO__POINTS
+    zt_skip(t, "the library was built without ZRO__POINTS");
+#endif
+    zt_ranks(t, ZT_LOCAL, &config, RANKS, dies_unreleased, NULL);
+}
+
 /* ---- death between operations, all kinds of ranks ---- */
 
 /* A rank whose memory nobody shares is found dead by its link, or does not come: MPI may keep silent about it. */
@@ -482,6 +509,7 @@ const zt_case cases_fail_kill[] = {
     KILL_FAR("duplicate", DUPLICATE),
     KILL_FAR("destroy", DESTROY),
     KILL_FAR("memory_each", MEMORY_EACH),
+    { "kill_unreleased", kill_unreleased, 0, ZT_LOCAL, ZT_KILLS, 0, 0, 0 },
     { "kill_supervisor", supervisor_dies, 0, ZT_LOCAL, ZT_KILLS, 0, 0, 0 },
     { "kill_latency", kill_latency, 0, ZT_LOCAL, ZT_KILLS, 60, 0, 0 },
     { "dead_peer", survivors_hear_of_a_dead_peer, SMALL_WORLDS | ZT_WORLD(7), ZT_BOTH, ZT_KILLS, 0, 0, 0 },
