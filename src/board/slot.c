@@ -13,8 +13,12 @@
  * finish reading k.  No rank is ever more than one operation ahead, so of the ring's 16 entries the newest 15 of every
  * rank are stable for error texts.
  *
- * Departing.  Where ranks touch each other's arrays (xfer/xfer.c) a rank releases done = k after its last access, and whoever owns
- * an array that was touched waits for that.
+ * Touching.  Where ranks touch each other's arrays (xfer/xfer.c) a rank sets touching = k before its first access and releases
+ * done = k after its last one, and whoever owns an array that was touched waits for that.
+ *
+ * Breaking.  When the group is broken a rank that touches memory leaves off and releases done = k, though its part is not done: so
+ * whoever has seen done = k looks at the verdict before it returns OK.  Whoever returns the verdict waits for those who still
+ * touch memory (late.c).
  *
  * Memory order.  Release of arrived or done pairs with the acquire of the same word in zro__word_wait; header, payload and array
  * contents travel under it.
@@ -38,6 +42,7 @@
 #include <string.h>
 
 #include "base/point.h"
+#include "board/blame.h"
 
 enum { BREAKING_MS = 100, PREFETCH_BYTES = 2048 };
 
@@ -101,62 +106,6 @@ zro__notice *zro__notice_of(const zro__board *board, int rank, uint64_t number)
     return &notices[number % ZRO__NOTICES];
 }
 
-/* ---- texts ---- */
-
-static const char *const call_names[ZRO__CALL_COUNT] = {
-    [ZRO__CALL_NONE] = "nothing",
-    [ZRO__CALL_CREATE] = "group_create",
-    [ZRO__CALL_MEMORY] = "memory_alloc",
-    [ZRO__CALL_BARRIER] = "barrier",
-    [ZRO__CALL_ALL_REDUCE] = "all_reduce",
-    [ZRO__CALL_REDUCE] = "reduce",
-    [ZRO__CALL_REDUCE_SCATTER] = "reduce_scatter",
-    [ZRO__CALL_BROADCAST] = "broadcast",
-    [ZRO__CALL_BROADCAST_BYTES] = "broadcast_bytes",
-    [ZRO__CALL_GATHER] = "gather",
-    [ZRO__CALL_ALL_GATHER] = "all_gather",
-    [ZRO__CALL_STOP_REQUESTED] = "stop_requested",
-    [ZRO__CALL_TRANSFER] = "transfer",
-    [ZRO__CALL_PARAMS_ALLOC] = "params_alloc",
-    [ZRO__CALL_OPTIM_CREATE] = "optim_create",
-    [ZRO__CALL_ADD_PARAM_GROUP] = "optim_add_param_group",
-    [ZRO__CALL_STEP] = "optim_step",
-    [ZRO__CALL_NORM] = "norm of gradients",
-    [ZRO__CALL_PUBLISH] = "optim_publish",
-    [ZRO__CALL_CONSOLIDATE] = "optim_consolidate",
-    [ZRO__CALL_LOAD] = "optim_load",
-};
-
-static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };
-
-const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
-{
-    const char *type = zro_dtype_name((zro_dtype)h->dtype);
-    int reduces = h->call == ZRO__CALL_ALL_REDUCE || h->call == ZRO__CALL_REDUCE || h->call == ZRO__CALL_REDUCE_SCATTER;
-    int n = 0;
-
-    if (h->number == 0)
-        return "nothing yet";
-    n = snprintf(text, bytes, "operation %" PRIu64 ": %s", h->number, h->call < ZRO__CALL_COUNT ? call_names[h->call] : "?");
-    if (h->call >= ZRO__CALL_ALL_REDUCE && (h->call != ZRO__CALL_BROADCAST_BYTES || h->root >= 0) && n > 0 && (size_t)n < bytes)
-        n += snprintf(text + n, bytes - (size_t)n, " of %" PRIu64 " %s%s%s", h->count, type != NULL ? type : "?",
-                      reduces ? ", " : "", reduces && h->op <= ZRO_MAX ? op_names[h->op] : "");
-    if (h->root >= 0 && n > 0 && (size_t)n < bytes)
-        snprintf(text + n, bytes - (size_t)n, ", root %d", (int)h->root);
-    return text;
-}
-
-const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes)
-{
-    int label = board->control->member[rank];
-
-    if (label == rank)
-        snprintf(text, bytes, "rank %d", rank);
-    else
-        snprintf(text, bytes, "rank %d (%d of the first group)", rank, label);
-    return text;
-}
-
 /* ---- verdict ---- */
 
 static zro_status check_breaking(void *user, uint64_t waited_ms)
@@ -178,26 +127,26 @@ zro_status zro__verdict_get(const zro__control *control)
     return st != ZRO_OK ? st : zro__fail((zro_status)c->code, "%s", c->text);
 }
 
-int zro__control_break(zro__control *c, zro_status code, const char *text)
+int zro__control_break(zro__control *c, zro_status code, int culprit, const char *text)
 {
     uint64_t whole = ZRO__WHOLE;
 
-    if (!atomic_compare_exchange_strong_explicit(&c->verdict.value, &whole, ZRO__BREAKING, memory_order_acq_rel,
-                                                 memory_order_acquire))
+    if (!atomic_compare_exchange_strong(&c->verdict.value, &whole, ZRO__BREAKING)) /* sequentially consistent: late.c */
         return 0;
     (void)ZRO__POINT("slot.break");
     c->code = (int32_t)code;
+    c->culprit = culprit;
     snprintf(c->text, sizeof c->text, "%s", text);
     zro__post(&c->verdict, ZRO__BROKEN);
     return 1;
 }
 
-zro_status zro__break(zro__board *board, zro_status code)
+zro_status zro__break(zro__board *board, zro_status code, int culprit)
 {
-    if (!zro__control_break(board->control, code, zro_last_error()))
+    if (!zro__control_break(board->control, code, culprit, zro_last_error()))
         return zro__verdict_get(board->control);
     if (board->far != NULL)
-        board->far->send_verdict(board->far->poller.self, code, zro_last_error());
+        board->far->send_verdict(board->far->poller.self, code, culprit, zro_last_error());
     return code;
 }
 
@@ -205,84 +154,29 @@ zro_status zro__break(zro__board *board, zro_status code)
 
 typedef struct wait_for {
     zro__board *board;
-    int rank;
+    int rank;                   /* that is waited for; -1: this rank's arrival must go to all far ranks */
+    uint64_t before_ms, now_ms; /* how long the operation had waited before, and how long this wait has taken */
+    int noted;                  /* 1: this rank's slot says for whom it waits */
 } wait_for;
-
-static uint64_t arrived_of(const zro__board *board, int rank)
-{
-    return zro__arrived(zro__arrivals_of(board, rank));
-}
-
-/* Of a far rank there is no ring, but nobody writes its mirror while this rank makes up a text. */
-static const zro__header *last_header_of(const zro__board *board, int rank)
-{
-    uint64_t number = arrived_of(board, rank);
-
-    return zro__is_near(board, rank) ? &zro__slot_of(board, rank)->ring[number % ZRO__RING]
-                                     : &zro__arrivals_of(board, rank)[number % 2].header;
-}
-
-/* `why`: of a link that failed; "" for a rank that is dead. */
-static zro_status lost(zro__board *board, int rank, const char *why)
-{
-    char name[64], mine[160], last[160];
-
-    zro__fail(ZRO_ERR_LOST, "%s %s%.300s; this was %s; its last was %s", zro__rank_name(board, rank, name, sizeof name),
-              *why == '\0' ? "is gone" : "cannot be reached: ", why,
-              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
-              zro__header_text(last_header_of(board, rank), last, sizeof last));
-    return zro__break(board, ZRO_ERR_LOST);
-}
-
-static zro_status deserted(zro__board *board, int rank)
-{
-    char name[64], mine[160], last[160];
-
-    zro__fail(ZRO_ERR_LOST, "%s has destroyed this group; this was %s; its last was %s",
-              zro__rank_name(board, rank, name, sizeof name),
-              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
-              zro__header_text(last_header_of(board, rank), last, sizeof last));
-    return zro__break(board, ZRO_ERR_LOST);
-}
-
-/* Appends the numbers of the ranks that have (not) arrived at this rank's operation; returns how many there are. */
-static int list_ranks(const zro__board *board, int arrived, char *text, size_t bytes)
-{
-    size_t at = 0;
-    int n = 0;
-
-    text[0] = '\0';
-    for (int r = 0; r < board->size; r++) {
-        if ((arrived_of(board, r) >= board->number) != arrived)
-            continue;
-        if (at + 16 < bytes)
-            at += (size_t)snprintf(text + at, bytes - at, "%s%d", n == 0 ? "" : ", ", r);
-        else if (at + 4 < bytes)
-            at += (size_t)snprintf(text + at, bytes - at, " ...") + bytes;
-        n++;
-    }
-    return n;
-}
-
-static zro_status late(zro__board *board, int rank)
-{
-    char name[64], mine[160], last[160], here[160], missing[160];
-    int n_missing = list_ranks(board, 0, missing, sizeof missing);
-
-    list_ranks(board, 1, here, sizeof here);
-    zro__fail(ZRO_ERR_TIMEOUT, "%s: no answer from %s within %" PRIu64 " ms; arrived: %s; missing: %s; the last of %s was %s",
-              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
-              zro__rank_name(board, rank, name, sizeof name), board->timeout_ms, here,
-              n_missing == 0 ? "none (it has not finished its part)" : missing, name,
-              zro__header_text(last_header_of(board, rank), last, sizeof last));
-    return zro__break(board, ZRO_ERR_TIMEOUT);
-}
 
 const char *zro__gone(const zro__board *board, int rank)
 {
     if (!zro__is_near(board, rank))
         return mirror_of(board, rank)->failure;
     return zro__life_is_dead(&board->lives[board->control->member[rank]]) ? "" : NULL;
+}
+
+/* Says for whom this rank waits, for the texts of those who wait for it. */
+static void note_wait(wait_for *w, int32_t waits_for)
+{
+    w->noted = waits_for != 0;
+    atomic_store_explicit(&zro__slot_of(w->board, w->board->rank)->waits_for, waits_for, memory_order_relaxed);
+}
+
+static int is_late(wait_for *w, uint64_t waited_ms)
+{
+    w->now_ms = waited_ms;
+    return w->before_ms + waited_ms > w->board->timeout_ms;
 }
 
 /* Ends a wait when the group is broken, somebody whom this operation needs is gone, or time is up. */
@@ -294,26 +188,28 @@ static zro_status check_peers(void *user, uint64_t waited_ms)
 
     if (st != ZRO_OK)
         return st;
+    if (!w->noted)
+        note_wait(w, 1 + w->rank);
     for (int r = 0; r < board->size; r++) {
-        int needed = r == w->rank || arrived_of(board, r) < board->number;
+        int needed = r == w->rank || zro__arrived_of(board, r) < board->number;
         const char *why = needed ? zro__gone(board, r) : NULL;
 
         /* It may have arrived between the two looks; then it is needed only if it is the one waited for. */
-        if (why != NULL && (r == w->rank || arrived_of(board, r) < board->number))
-            return lost(board, r, why);
+        if (why != NULL && (r == w->rank || zro__arrived_of(board, r) < board->number))
+            return zro__blame_lost(board, r, why);
     }
-    /* Who leaves after it has arrived has done its part, and what it sent may come after the word that it left.
-     */
-    if (zro__has_left(board, w->rank) && arrived_of(board, w->rank) < board->number)
-        return deserted(board, w->rank);
-    return waited_ms > board->timeout_ms ? late(board, w->rank) : ZRO_OK;
+    /* Who leaves after it has arrived has done its part, and what it sent may come after the word that it left. */
+    if (zro__has_left(board, w->rank) && zro__arrived_of(board, w->rank) < board->number)
+        return zro__blame_deserted(board, w->rank);
+    return is_late(w, waited_ms) ? zro__blame_silent(board, w->rank) : ZRO_OK;
 }
 
 /* Ends the wait for this rank's arrival to go to all far ranks.  Who has it is not needed any more: it may have done everything,
  * left, and closed its end of the link. */
 static zro_status check_told(void *user, uint64_t waited_ms)
 {
-    zro__board *board = user;
+    wait_for *w = user;
+    zro__board *board = w->board;
     zro_status st = zro__verdict_get(board->control);
     int slowest = -1;
 
@@ -321,9 +217,9 @@ static zro_status check_told(void *user, uint64_t waited_ms)
         if (zro__is_near(board, r) || mirror_of(board, r)->told >= board->number)
             continue;
         slowest = r;
-        st = zro__gone(board, r) != NULL ? lost(board, r, zro__gone(board, r)) : ZRO_OK;
+        st = zro__gone(board, r) != NULL ? zro__blame_lost(board, r, zro__gone(board, r)) : ZRO_OK;
     }
-    return st == ZRO_OK && slowest >= 0 && waited_ms > board->timeout_ms ? late(board, slowest) : st;
+    return st == ZRO_OK && slowest >= 0 && is_late(w, waited_ms) ? zro__blame_silent(board, slowest) : st;
 }
 
 zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user)
@@ -331,11 +227,48 @@ zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, 
     return zro__word_wait(word, target, check, user, board->counters, board->far == NULL ? NULL : &board->far->poller);
 }
 
-zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank)
+static zro_status wait_with(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, int rank,
+                            uint64_t *waited_ms)
 {
-    wait_for w = { board, rank };
+    wait_for w = { .board = board, .rank = rank, .before_ms = waited_ms != NULL ? *waited_ms : 0 };
+    zro_status st = zro__board_wait(board, word, target, check, &w);
 
-    return zro__board_wait(board, word, target, check_peers, &w);
+    if (w.noted)
+        note_wait(&w, 0);
+    if (waited_ms != NULL)
+        *waited_ms += w.now_ms;
+    return st;
+}
+
+zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank, uint64_t *waited_ms)
+{
+    return wait_with(board, word, target, check_peers, rank, waited_ms);
+}
+
+/* ---- the boards of a rank ---- */
+
+void zro__board_join(zro__board *board)
+{
+    if (board->boards == NULL)
+        return;
+    pthread_mutex_lock(&board->boards->lock);
+    board->next = board->boards->first;
+    board->boards->first = board;
+    pthread_mutex_unlock(&board->boards->lock);
+}
+
+void zro__board_quit(zro__board *board)
+{
+    zro__board **at;
+
+    if (board->boards == NULL)
+        return;
+    pthread_mutex_lock(&board->boards->lock);
+    for (at = &board->boards->first; *at != NULL && *at != board;)
+        at = &(*at)->next;
+    if (*at == board)
+        *at = board->next;
+    pthread_mutex_unlock(&board->boards->lock);
 }
 
 /* ---- arriving ---- */
@@ -354,6 +287,11 @@ const void *zro__payload_of(const zro__board *board, int rank)
 {
     return zro__is_near(board, rank) ? zro__slot_of(board, rank)->payload[board->number % 2]
                                      : mirror_of(board, rank)->payload[board->number % 2];
+}
+
+uint64_t zro__arrived_of(const zro__board *board, int rank)
+{
+    return zro__arrived(zro__arrivals_of(board, rank));
 }
 
 uint64_t zro__arrived(zro__arrival *arrived)
@@ -417,7 +355,7 @@ static zro_status compare_headers(zro__board *board)
         zro__fail(ZRO_ERR_MISMATCH, "the ranks called different things: %s %s; %s %s%s",
                   zro__rank_name(board, 0, zero, sizeof zero), a, zro__rank_name(board, r, name, sizeof name), b,
                   strcmp(a, b) == 0 ? " with other counts or settings" : "");
-        return zro__break(board, ZRO_ERR_MISMATCH);
+        return zro__break(board, ZRO_ERR_MISMATCH, -1);
     }
     return ZRO_OK;
 }
@@ -425,17 +363,18 @@ static zro_status compare_headers(zro__board *board)
 zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
 {
     const char *next = zro__payload(board);
+    uint64_t waited_ms = 0;
     zro_status st;
 
     for (int r = 0; r < board->size; r++) {
         if (r == board->rank)
             continue;
-        st = zro__wait(board, &zro__arrivals_of(board, r)[board->number % 2].word, board->number, r);
+        st = zro__wait(board, &zro__arrivals_of(board, r)[board->number % 2].word, board->number, r, &waited_ms);
         if (st != ZRO_OK)
             return st;
     }
     /* A rank that computes next does not help its link any more: so its own arrival must have gone to all. */
-    st = board->far == NULL ? ZRO_OK : zro__board_wait(board, &board->far->told, board->number, check_told, board);
+    st = board->far == NULL ? ZRO_OK : wait_with(board, &board->far->told, board->number, check_told, -1, &waited_ms);
     if (st != ZRO_OK)
         return st;
     /* All have finished the operation before this one.  What they read of it the next one writes: fetch it back meanwhile. */
@@ -471,7 +410,8 @@ int zro__step_torn(const zro__board *board, int *rank, uint64_t *begun, uint64_t
         first = atomic_load_explicit(&slot->begun, memory_order_acquire); /* pairs with the release above, and so below */
         last = atomic_load_explicit(&slot->published, memory_order_acquire);
         *begun = first > *begun ? first : *begun;
-        if (last < *published) {
+        /* Survivors have not published either: the one that broke the group comes first. */
+        if (last < *published || (last == *published && r == board->control->culprit)) {
             *published = last;
             *rank = r;
         }

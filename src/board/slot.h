@@ -5,6 +5,7 @@
 #ifndef ZRO_BOARD_SLOT_H
 #define ZRO_BOARD_SLOT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,7 +52,8 @@ typedef struct zro__header {
     uint32_t sleepers; /* in an arrival, which shares its bytes with a word: how many waiters sleep on that */
     uint32_t flags;    /* may differ between ranks */
     uint16_t call;
-    uint8_t dtype, op;
+    uint8_t dtype; /* ZRO__HEADER_NO_DTYPE: there is nothing to count */
+    uint8_t op;
     int32_t root; /* -1: none */
     uint64_t count;
     uint64_t tag;     /* hash of whatever else the ranks must agree about */
@@ -60,6 +62,8 @@ typedef struct zro__header {
 } zro__header;
 
 #define ZRO__HEADER_SLOW UINT32_C(1) /* this rank neither reads nor is read in place */
+#define ZRO__HEADER_NO_DTYPE UINT8_MAX
+#define ZRO__HEADER_REFUSES UINT32_C(2) /* this rank cannot take part: the operation is refused on all ranks */
 
 _Static_assert(sizeof(zro__header) == 64, "a header is a cache line");
 
@@ -83,11 +87,13 @@ typedef struct zro__notice {
 enum { ZRO__NOTICES = 4 }; /* that a slot remembers */
 
 typedef struct zro__slot {
-    zro__arrival arrived[2];            /* the last two operations arrived at: k is arrived[k % 2] */
-    zro__word done;                     /* number of the last transfer whose direct accesses are over */
-    _Alignas(64) _Atomic uint32_t left; /* 1: this rank destroyed the group */
-    _Atomic uint64_t begun, published;  /* steps of an optimizer: owners set one before and the other after their part */
-    zro__word noticed;                  /* number of notices so far; notice n is notices[n % NOTICES] */
+    zro__arrival arrived[2]; /* the last two operations arrived at: k is arrived[k % 2] */
+    zro__word done;          /* number of the last operation in which this rank touched memory of others, and does so no more */
+    _Alignas(64) _Atomic uint64_t touching; /* number of the last operation in which it began to do so */
+    _Atomic uint32_t left;                  /* 1: this rank destroyed the group */
+    _Atomic int32_t waits_for;              /* 1 + the rank that this one waits for, once that takes long; 0: none */
+    _Atomic uint64_t begun, published;      /* steps of an optimizer: owners set one before and the other after their part */
+    zro__word noticed;                      /* number of notices so far; notice n is notices[n % NOTICES] */
     zro__notice notices[ZRO__NOTICES];
     _Alignas(64) zro__header ring[ZRO__RING]; /* for texts */
     _Alignas(64) char payload[2][ZRO__PAYLOAD_BYTES];
@@ -98,6 +104,7 @@ enum { ZRO__WHOLE = 0, ZRO__BREAKING = 1, ZRO__BROKEN = 2 }; /* a verdict */
 typedef struct zro__control {
     zro__word verdict; /* BREAKING: somebody has claimed it and writes code and text */
     int32_t code;
+    int32_t culprit; /* the rank whose death or silence broke the group, or -1 */
     char text[ZRO__TEXT_BYTES];
     _Atomic int32_t leavers;       /* ranks that have destroyed the group; the last one gives the memory back, */
     _Atomic int32_t pinned;        /* unless a link still uses it */
@@ -130,8 +137,14 @@ typedef struct zro__far_table {
     size_t short_bytes; /* the longest payload that travels with its header */
     zro__mirror *(*mirror)(void *self, int index);
     void (*send_arrival)(void *self, const zro__header *header, const void *payload, size_t bytes);
-    void (*send_verdict)(void *self, zro_status code, const char *text);
+    void (*send_verdict)(void *self, zro_status code, int culprit, const char *text);
 } zro__far_table;
+
+/* The boards of all groups that a rank is in.  A rank that is missed in one group may wait in another: so texts look there. */
+typedef struct zro__boards {
+    pthread_mutex_t lock;
+    struct zro__board *first;
+} zro__boards;
 
 typedef struct zro__board {
     zro__control *control;
@@ -141,7 +154,10 @@ typedef struct zro__board {
     int rank, size;
     uint64_t timeout_ms;
     uint64_t number; /* operations that this rank has begun */
+    int settled;     /* 1: the group is broken, and this rank has waited for those who touched its memory */
     zro__counters *counters;
+    zro__boards *boards; /* of this rank; NULL: not known yet */
+    struct zro__board *next;
 } zro__board;
 
 enum {
@@ -184,28 +200,42 @@ void *zro__payload(zro__board *board);
 zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes);
 zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes);
 
+/* The number of the last operation that a rank has arrived at. */
+uint64_t zro__arrived_of(const zro__board *board, int rank);
+
 /* The number of the last of two arrivals.  write: all of an arrival but the post of its word, which is returned. */
 uint64_t zro__arrived(zro__arrival *arrived);
 zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header);
 const zro__header *zro__header_of(const zro__board *board, int rank);
 const void *zro__payload_of(const zro__board *board, int rank);
 
-/* Waits until the word, which `rank` posts, has reached `target`.  The only wait for peers inside operations.
+/* Waits until the word, which `rank` posts, has reached `target`.  The only wait for peers inside operations.  Several waits that
+ * are one to the program share a deadline: *waited_ms is what they have taken so far; NULL: this one has a deadline of its own.
  *
  * LOST, TIMEOUT (both break the group), or the verdict of a group that broke meanwhile. */
-zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank);
+zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int rank, uint64_t *waited_ms);
 
 /* The same with another check of when to give up. */
 zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user);
 
-/* OK, or the verdict with its text. */
+/* OK, or the verdict with its text.  is_broken: whether there is one. */
 zro_status zro__verdict_get(const zro__control *control);
+static inline int zro__is_broken(const zro__control *control)
+{
+    /* Sequentially consistent: see "Breaking" at the head of slot.c.  Atomics take no const. */
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&control->verdict.value, memory_order_seq_cst) != ZRO__WHOLE;
+}
 
-/* Breaks the group with the calling thread's error text, unless it is broken already; returns the verdict that holds. */
-zro_status zro__break(zro__board *board, zro_status code);
+/* Breaks the group with the calling thread's error text, unless it is broken already; returns the verdict that holds.  `culprit`
+ * is the rank that is gone or does not come, or -1. */
+zro_status zro__break(zro__board *board, zro_status code, int culprit);
 
 /* The same for what a far rank told: it has told all others itself. */
-int zro__control_break(zro__control *control, zro_status code, const char *text);
+int zro__control_break(zro__control *control, zro_status code, int culprit, const char *text);
+
+/* Puts a board among the others of its rank, or takes it out; nothing happens where these are not known. */
+void zro__board_join(zro__board *board);
+void zro__board_quit(zro__board *board);
 
 /* Why a rank cannot be waited for any more (it is dead, or its link has failed), or NULL. */
 const char *zro__gone(const zro__board *board, int rank);
@@ -215,11 +245,5 @@ const char *zro__gone(const zro__board *board, int rank);
 void zro__step_begin(zro__board *board, uint64_t steps);
 void zro__step_publish(zro__board *board, uint64_t steps);
 int zro__step_torn(const zro__board *board, int *rank, uint64_t *begun, uint64_t *published);
-
-/* "rank 1", or "rank 1 (3 of the first group)" where the numbers differ. */
-const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes);
-
-/* "operation 12: all_reduce of 1000 f32, sum". */
-const char *zro__header_text(const zro__header *header, char *text, size_t bytes);
 
 #endif

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/point.h"
+#include "board/late.h"
 #include "board/memory_left.h"
 
 #ifndef MADV_POPULATE_READ
@@ -23,12 +24,13 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { REGION_ALIGN = 1 << 16, SPARE_BYTES = 64 << 20 };
+enum { REGION_ALIGN = 1 << 16, SPARE_BYTES = 64 << 20, BORROWED = 64 /* mappings that are kept though nobody uses them */ };
 
 /* Stands behind its region in the same mapping, in private memory: so a region that is mapped can be noted. */
 struct zro__mapping {
     zro__map map;
     int users;
+    uint64_t asked; /* of a borrowed mapping: when it was last asked for, counted in such questions; 0: it is not borrowed */
     zro__mapping *next;
 };
 
@@ -179,7 +181,7 @@ zro_status zro__map_region(zro__view *view, uint64_t offset, size_t bytes, zro__
 
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&view->lock);
-    for (m = view->mappings; m != NULL && m->map.offset != offset;)
+    for (m = view->mappings; m != NULL && (m->map.offset != offset || m->asked != 0);)
         m = m->next;
     if (m == NULL)
         st = add_mapping(view, offset, bytes, &m);
@@ -202,15 +204,52 @@ static void drop_mapping(zro__view *view, zro__mapping *m)
     munmap(m->map.base, mapping_bytes(m->map.bytes));
 }
 
+/* Under the lock.  Drops borrowed mappings that nobody uses, the oldest first, until `most` are left. */
+static void drop_borrowed(zro__view *view, int most)
+{
+    zro__mapping *oldest;
+
+    do {
+        oldest = NULL;
+        for (zro__mapping *m = view->mappings; m != NULL && view->n_borrowed > most; m = m->next)
+            if (m->asked != 0 && m->users == 0 && (oldest == NULL || m->asked < oldest->asked))
+                oldest = m;
+        if (oldest != NULL) {
+            view->n_borrowed--;
+            drop_mapping(view, oldest);
+        }
+    } while (oldest != NULL);
+}
+
+void zro__unmap_region_locked(zro__view *view, zro__map *map)
+{
+    zro__mapping *m = mapping_of(map);
+
+    if (--m->users == 0 && m->asked == 0)
+        drop_mapping(view, m);
+    memset(map, 0, sizeof *map);
+}
+
 void zro__unmap_region(zro__view *view, zro__map *map)
 {
     if (map->base == NULL)
         return;
     pthread_mutex_lock(&view->lock);
-    if (--mapping_of(map)->users == 0)
-        drop_mapping(view, mapping_of(map));
+    zro__unmap_region_locked(view, map);
+    drop_borrowed(view, BORROWED);
     pthread_mutex_unlock(&view->lock);
-    memset(map, 0, sizeof *map);
+}
+
+void zro__map_hold_locked(zro__view *view, const void *address, zro__map *out)
+{
+    uintptr_t at = (uintptr_t)address;
+
+    for (zro__mapping *m = view->mappings; m != NULL; m = m->next)
+        if (at - (uintptr_t)m->map.base < m->map.bytes) {
+            m->users++;
+            *out = m->map;
+            return;
+        }
 }
 
 /* Whether [at, at + bytes) lies in [begin, begin + length). */
@@ -231,17 +270,35 @@ uint64_t zro__locate(zro__view *view, const void *data, size_t bytes)
     return offset;
 }
 
-void *zro__address(zro__view *view, uint64_t offset, size_t bytes)
+void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *borrowed)
 {
     uint64_t begin = offset & ~(uint64_t)(REGION_ALIGN - 1);
     zro__mapping *m;
     char *address = NULL;
 
+    memset(borrowed, 0, sizeof *borrowed);
     pthread_mutex_lock(&view->lock);
     for (m = view->mappings; m != NULL && !lies_in(m->map.offset, m->map.bytes, offset, bytes);)
         m = m->next;
-    /* An array of a group that this rank is not in stays mapped here until the world ends. */
-    if (m != NULL || add_mapping(view, begin, bytes + (size_t)(offset - begin), &m) == ZRO_OK)
+    if (m == NULL) {
+        size_t length = bytes + (size_t)(offset - begin);
+
+        if (add_mapping(view, begin, length, &m) != ZRO_OK) { /* the process may have as many mappings as it can */
+            drop_borrowed(view, 0);
+            m = NULL;
+            (void)add_mapping(view, begin, length, &m);
+        }
+        if (m != NULL) {
+            m->asked = 1;
+            view->n_borrowed++;
+        }
+    }
+    if (m != NULL && m->asked != 0) {
+        m->asked = ++view->n_addresses;
+        m->users++;
+        *borrowed = m->map;
+    }
+    if (m != NULL)
         address = m->map.base + (offset - m->map.offset);
     pthread_mutex_unlock(&view->lock);
     return address;
@@ -279,6 +336,7 @@ static void close_world(zro__view *view)
 
 static void free_view(zro__view *view)
 {
+    zro__late_free_all(view);
     close_world(view);
     pthread_mutex_destroy(&view->opening);
     pthread_mutex_destroy(&view->lock);

@@ -27,6 +27,7 @@ typedef struct zro__world {
 } zro__world;
 
 typedef struct zro__mapping zro__mapping;
+struct zro__late_note;
 
 /* In pages of its own, which the kernel wipes in a forked child. */
 typedef struct zro__view {
@@ -35,14 +36,17 @@ typedef struct zro__view {
     int fd;                 /* the memfd */
     uint64_t device, inode; /* which file fd was opened as: a program that closes all descriptors may reuse its number */
     zro__world *world;
-    pthread_mutex_t opening; /* held by the rank of this process that adopts a world; protects the next two */
-    int opened;              /* 1: a rank has tried that */
-    zro_status failure;      /* how it went */
-    pthread_mutex_t lock;    /* protects the fields below */
-    zro__mapping *mappings;  /* a list of all regions that are mapped here */
-    int dropped;             /* how many ranks of this process use the view no more */
-    int pinned;              /* 1: the view is never freed (zro__pin) */
-    int used;                /* 1: a create has used the ticket of this view; written by that rank alone */
+    pthread_mutex_t opening;               /* held by the rank of this process that adopts a world; protects the next two */
+    int opened;                            /* 1: a rank has tried that */
+    zro_status failure;                    /* how it went */
+    pthread_mutex_t lock;                  /* protects the fields below */
+    zro__mapping *mappings;                /* a list of all regions that are mapped here */
+    int n_borrowed;                        /* how many of them are mapped by zro__address alone */
+    uint64_t n_addresses;                  /* how often such a mapping was asked for */
+    _Atomic(struct zro__late_note *) late; /* a list of arrays that a late rank may still write (late.h) */
+    int dropped;                           /* how many ranks of this process use the view no more */
+    int pinned;                            /* 1: the view is never freed (zro__pin) */
+    int used;                              /* 1: a create has used the ticket of this view; written by that rank alone */
 } zro__view;
 
 /* A region that is mapped. */
@@ -77,13 +81,18 @@ void zro__region_punch(zro__view *view, uint64_t offset, size_t bytes);
 zro_status zro__map_region(zro__view *view, uint64_t offset, size_t bytes, zro__map *out);
 void zro__unmap_region(zro__view *view, zro__map *map);
 
+/* The same under the view's lock.  hold: for the region that an address is in, which is mapped already. */
+void zro__map_hold_locked(zro__view *view, const void *address, zro__map *out);
+void zro__unmap_region_locked(zro__view *view, zro__map *map);
+
 /* Gets the pages of [base, base + bytes) now, so that a lack of memory is an error here and not a SIGBUS at first touch. */
 zro_status zro__populate(void *base, size_t bytes, int write, const char *what);
 
-/* locate: where an array of the program lies in the memfd, or NOWHERE.  address: the reverse; maps the array if this process has
- * not done so yet, and returns NULL if that fails. */
+/* locate: where an array of the program lies in the memfd, or NOWHERE.  address: the reverse; returns NULL if the array cannot be
+ * mapped.  An array of a group that no rank of this process is in is borrowed: *borrowed is its mapping, to be unmapped after use, or
+ * empty.  Some borrowed mappings are kept for the next time. */
 uint64_t zro__locate(zro__view *view, const void *data, size_t bytes);
-void *zro__address(zro__view *view, uint64_t offset, size_t bytes);
+void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *borrowed);
 
 /* Keeps the region that an address is in mapped, and the view alive, until the process ends. */
 void zro__pin(zro__view *view, const void *address);

@@ -126,6 +126,7 @@ static zro_status take_seat(zro__formation *f, int sharers, zro__life_kind kind)
         zro__program_link_init(seat->program_link, &f->program_link->link, f->program_link->message_bytes);
         f->program_link = seat->program_link;
     }
+    pthread_mutex_init(&seat->boards.lock, NULL);
     f->seat = seat;
     return ZRO_OK;
 }

@@ -139,6 +139,7 @@ static void free_group(zro_group *g)
     seat = g->seat;
     zro__lane_destroy(g->lane);
     zro__pool_destroy(g->ranks.pool);
+    zro__late_drop(seat->view, g->ranks.late);
     zro__rings_close(&g->rings);
     zro__unmap_region(seat->view, &g->map);
     zro__arena_free(&g->arena);
@@ -177,6 +178,8 @@ static zro_status build(const zro__formation *f, zro_group **out)
     g->ranks.threads = f->settings.threads;
     g->ranks.fast = f->settings.fast;
     st = make_tables(g, f->size);
+    if (st == ZRO_OK)
+        st = zro__late_make(f->size, &g->ranks.late);
     if (st != ZRO_OK)
         return st;
     zro__rings_init(&g->rings, f->map.base + g->layout.rings, (zro__control *)(void *)f->map.base, g->ranks.view, f->rank,
@@ -196,7 +199,8 @@ zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **
                          .lives = f->lives,
                          .rank = f->rank,
                          .size = f->size,
-                         .timeout_ms = f->timeout_ms };
+                         .timeout_ms = f->timeout_ms,
+                         .boards = f->seat != NULL ? &f->seat->boards : NULL };
     char *fars = f->map.base + f->layout.fars;
     zro__carrier carrier = { 0 };
     zro__far *far = NULL;
@@ -225,6 +229,7 @@ zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **
     g->ranks.far = carrier;
     g->ranks.board = board;
     g->ranks.board.counters = &g->ranks.counters;
+    zro__board_join(&g->ranks.board);
     if (far != NULL)
         zro__far_count(far, &g->ranks.counters);
     *out = g;
@@ -250,11 +255,12 @@ void zro_group_destroy(zro_group *g)
 
         zro__fail(ZRO_ERR_LOST, "%s destroyed the group before its work on it had finished",
                   zro__rank_name(&g->ranks.board, g->ranks.board.rank, name, sizeof name));
-        (void)zro__break(&g->ranks.board, ZRO_ERR_LOST);
+        (void)zro__break(&g->ranks.board, ZRO_ERR_LOST, g->ranks.board.rank);
         zro__lane_stop(g->lane);
         while (atomic_load_explicit(&g->calls, memory_order_acquire) > 0) /* pairs with zro__leave */
             zro__nap();
     }
+    zro__board_quit(&g->ranks.board);
     atomic_store_explicit(&slot->left, 1, memory_order_release); /* pairs with the acquire in zro__has_left */
     (void)ZRO__POINT("group.leave");
     if (g->far != NULL) {

@@ -13,6 +13,7 @@ void zro__seat_release(zro__seat *seat)
     if (seat->program_link != NULL)
         zro__program_link_close(seat->program_link);
     zro__life_release(&seat->holder);
+    pthread_mutex_destroy(&seat->boards.lock);
     zro__view_drop(seat->view, seat->sharers);
     zro__free(seat);
 }

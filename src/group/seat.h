@@ -18,6 +18,7 @@ typedef struct zro__seat {
     zro__holder holder;            /* the thread that holds it; none if the rank is a thread itself */
     atomic_int refs;               /* how many groups and arrays use the seat */
     _Atomic uint64_t shared_bytes; /* this rank's share of all group memory */
+    zro__boards boards;            /* of the rank's groups */
 } zro__seat;
 
 void zro__seat_retain(zro__seat *seat);

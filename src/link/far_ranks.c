@@ -36,7 +36,8 @@ enum { KIND_ARRIVAL = 0x7a726f01, KIND_NOTICE, KIND_VERDICT, KIND_LEFT };
 /* The head of a control message.  Its body has `bytes`, and lies behind it, or travels on the channel of bodies. */
 typedef struct message {
     uint32_t kind, bytes;
-    zro__header header; /* of an arrival; elsewhere root is a status, and of a notice tag is the key and count the number */
+    zro__header header; /* of an arrival; elsewhere root is a status, of a notice tag is the key and count the number, and of a
+                          verdict count is the culprit */
 } message;
 
 /* A long body that has come, or will. */
@@ -268,7 +269,7 @@ static void take_message(zro__far *far, far_rank *f, const message *m, const cha
         take_notice(far, f, m, data);
         break;
     case KIND_VERDICT:
-        zro__control_break(far->config.control, (zro_status)m->header.root, data);
+        zro__control_break(far->config.control, (zro_status)m->header.root, (int)(int64_t)m->header.count, data);
         break;
     case KIND_LEFT:
         atomic_store_explicit(&f->mirror.left, 1, memory_order_release); /* pairs with the acquire in zro__has_left */
@@ -448,7 +449,7 @@ static int any_last_is_open(void *user)
 
 /* The last thing that this rank says to the group, after which it may not come here any more: so the link gets a few chances to
  * be done with it.  Who has sent a verdict need not say that it leaves. */
-static void tell_all(zro__far *far, uint32_t kind, zro_status code, const char *text, int naps)
+static void tell_all(zro__far *far, uint32_t kind, zro_status code, int culprit, const char *text, int naps)
 {
     zro__program_link *link = far->config.program_link;
 
@@ -457,6 +458,7 @@ static void tell_all(zro__far *far, uint32_t kind, zro_status code, const char *
     zro__program_link_lock(link);
     if (far->verdict.head.kind == 0) {
         write_letter(&far->verdict, kind, code, text);
+        far->verdict.head.header.count = (uint64_t)(int64_t)culprit;
         for (int i = 0; i < far->n_far; i++)
             send_parcel(far, &far->ranks[i], &far->verdict.head, far->verdict.text, &far->ranks[i].last);
     }
@@ -465,14 +467,14 @@ static void tell_all(zro__far *far, uint32_t kind, zro_status code, const char *
 }
 
 /* Others wait for what this rank will not do any more, and must hear why before they find it gone. */
-static void send_verdict(void *self, zro_status code, const char *text)
+static void send_verdict(void *self, zro_status code, int culprit, const char *text)
 {
-    tell_all(self, KIND_VERDICT, code, text, VERDICT_NAPS);
+    tell_all(self, KIND_VERDICT, code, culprit, text, VERDICT_NAPS);
 }
 
 void zro__far_leave(zro__far *far)
 {
-    tell_all(far, KIND_LEFT, ZRO_OK, "", 0);
+    tell_all(far, KIND_LEFT, ZRO_OK, -1, "", 0);
 }
 
 static int notice_is_open(void *user)
@@ -561,6 +563,7 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
         return;
     snprintf(text, sizeof text, "rank %d: %s: %.900s", mine, zro_status_name(code), zro_last_error());
     write_letter(&r->letter, KIND_VERDICT, ZRO_ERR_PEER, text);
+    r->letter.head.header.count = (uint64_t)(int64_t)mine;
     r->size = size;
     zro__program_link_lock(program_link);
     for (int i = 0; i < size; i++) {

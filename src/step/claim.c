@@ -3,15 +3,50 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/hash.h"
 #include "base/status.h"
+
+/* The hash of the texts [first, end). */
+static uint64_t hash_texts(const zro__claim *claim, size_t first, size_t end)
+{
+    uint64_t hash = ZRO__HASH_START;
+    char text[ZRO__CLAIM_BYTES];
+
+    for (size_t i = first; i < end && i < claim->n; i++) {
+        text[0] = '\0';
+        claim->describe(claim->user, i, text, sizeof text);
+        hash = zro__hash(hash, text, strlen(text) + 1);
+    }
+    return hash;
+}
+
+/* The first text that differs between ranks, or the last one.  `n` is the same on all ranks.  Collective. */
+static zro_status find_difference(zro__board *board, zro__call call, const zro__claim *claim, size_t n, size_t *out)
+{
+    size_t first = 0, end = n;
+    zro_status st = ZRO_OK;
+
+    while (st == ZRO_OK && end - first > 1) {
+        size_t middle = first + (end - first) / 2;
+        int same = 0;
+
+        st = zro__is_same(board, call, hash_texts(claim, first, middle), &same);
+        first = same ? middle : first;
+        end = same ? end : middle;
+    }
+    *out = first;
+    return st;
+}
 
 zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim *claim, zro_status mine)
 {
     char text[ZRO__CLAIM_BYTES];
     uint64_t number = 0;
-    zro_status st;
     size_t i = 0;
+    int same;
+    zro_status st;
 
     snprintf(text, sizeof text, "%016" PRIx64, mine == ZRO_OK ? claim->hash : 0);
     st = zro__agree(board, call, "the ranks", text, &number, mine);
@@ -19,11 +54,16 @@ zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim 
         return st;
     /* All ranks come here.  The MISMATCH may also be the failure of one rank, or the verdict of a broken group: then the next
      * vote fails in the same way. */
-    do {
-        text[0] = '\0';
-        if (mine == ZRO_OK && i < claim->n)
-            claim->describe(claim->user, i, text, sizeof text);
-        st = zro__agree(board, call, claim->what, text, &number, mine);
-    } while (st == ZRO_OK && ++i < claim->n);
+    st = zro__vote(board, call, mine);
+    if (st == ZRO_OK)
+        st = zro__is_same(board, call, claim->n, &same);
+    if (st == ZRO_OK) /* where ranks have different numbers of texts, the first one says so */
+        st = find_difference(board, call, claim, same ? claim->n : 1, &i);
+    if (st != ZRO_OK)
+        return st;
+    text[0] = '\0';
+    if (i < claim->n)
+        claim->describe(claim->user, i, text, sizeof text);
+    st = zro__agree(board, call, claim->what, text, &number, mine);
     return st != ZRO_OK ? st : zro__fail(ZRO_ERR_MISMATCH, "%s", claim->otherwise);
 }

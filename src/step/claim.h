@@ -1,8 +1,8 @@
 /* Claims: what all ranks must have in common, compared at the cost of one vote however long it is.
  *
  * A claim is a hash of everything, and a list of short texts that say the same in words.  Ranks compare the hashes; only if
- * those differ, and then on all ranks, texts are made and compared one after another, so that the error shows the first thing
- * that differs, with both values, and never a hash. */
+ * those differ, and then on all ranks, texts are made, and the first one that differs is searched for by halves of the list, so
+ * that the error shows that, with both values, and never a hash. */
 #ifndef ZRO_STEP_CLAIM_H
 #define ZRO_STEP_CLAIM_H
 

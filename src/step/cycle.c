@@ -122,7 +122,7 @@ static zro_status inspect(zro__cycle *c, zro_status st)
 {
     if (st == ZRO_OK)
         st = zro__shard_scan(&c->update.shard);
-    return st == ZRO_OK ? zro__batches_inspect(c->batches) : st;
+    return st == ZRO_OK ? zro__batches_inspect(c->group, c->batches) : st;
 }
 
 /* From here on parameters change. */
@@ -133,6 +133,25 @@ static void begin(zro__cycle *c)
     if (c->group != NULL)
         zro__step_begin(&c->group->ranks.board, c->begun);
     (void)ZRO__POINT("cycle.begun");
+}
+
+/* Parameters that exist once are memory of all ranks. */
+static zro_status update(zro__cycle *c, const zro__factors *factors, void *user)
+{
+    zro__board *board = zro__cycle_is_shared(c) ? &c->group->ranks.board : NULL;
+    zro_status st = board != NULL ? zro__touch_begin(board) : ZRO_OK;
+
+    if (st == ZRO_OK) {
+        begin(c);
+        c->update.steps = c->n_steps;
+        zro__update_run(&c->update, factors, user);
+        (void)ZRO__POINT("cycle.updated");
+    }
+    if (board != NULL)
+        zro__touch_end(board);
+    if (st != ZRO_OK)
+        zro__batches_settle(c->group, c->batches);
+    return st;
 }
 
 static __attribute__((noinline)) zro_status step(zro__cycle *c, const zro__claim *claim, zro_status st, void *user)
@@ -154,14 +173,10 @@ static __attribute__((noinline)) zro_status step(zro__cycle *c, const zro__claim
             st = zro__update_begin(&c->update, user);
         st = measures_first(c) ? zro__cycle_vote(c, ZRO__CALL_STEP, st) : agree(c, claim, st);
     }
+    if (st == ZRO_OK && goes_on)
+        st = update(c, &factors, user);
     if (st != ZRO_OK)
         return st;
-    if (goes_on) {
-        begin(c);
-        c->update.steps = c->n_steps;
-        zro__update_run(&c->update, &factors, user);
-        (void)ZRO__POINT("cycle.updated");
-    }
     if (c->scales == ZRO_ON)
         zro__scaler_update(&c->scaler, !goes_on);
     c->norm = norm;
@@ -206,6 +221,8 @@ static zro_status deliver(zro__cycle *c)
 
     if (zro__cycle_is_shared(c))
         st = zro__batches_deliver(c->group, c->batches);
+    if (st != ZRO_OK && zro__is_broken(c->group->ranks.board.control))
+        zro__batches_settle(c->group, c->batches);
     if (st == ZRO_OK)
         c->published = c->begun;
     if (st == ZRO_OK && c->group != NULL)
@@ -232,7 +249,7 @@ zro_status zro__cycle_publish(zro__cycle *c, zro_status st)
     if (entered != ZRO_OK)
         return entered;
     if (st == ZRO_OK)
-        st = zro__batches_inspect(c->batches);
+        st = zro__batches_inspect(c->group, c->batches);
     st = zro__cycle_vote(c, ZRO__CALL_PUBLISH, st);
     if (st == ZRO_OK) {
         begin(c);

@@ -283,20 +283,45 @@ zro_status zro__batches_compare(zro_group *group, zro__batches *l, zro__call cal
 
 /* ---- delivering ---- */
 
-zro_status zro__batches_inspect(zro__batches *l)
+static zro_status inspect(zro_group *group, zro__batch *b)
 {
-    for (; l != NULL; l = l->next)
-        for (size_t k = 0; k < l->n; k++) {
-            zro__batch *b = &l->list[k];
+    const size_t size = zro_dtype_bytes(b->type);
+    zro_status st = ZRO_OK;
 
-            if (b->place != NULL)
-                continue;
-            for (size_t i = 0; i < b->n_parts; i++)
-                if (b->items[i].param->data == NULL)
-                    return zro__param_fail(ZRO_ERR_INVALID, b->items[i].name, b->items[i].index, "data is NULL");
-            b->offsets_differ = !find_items(b) || !b->offsets_agreed;
-        }
-    return ZRO_OK;
+    if (b->place != NULL)
+        return zro__late_check(group->ranks.view, b->base, b->bytes);
+    for (size_t i = 0; i < b->n_parts && st == ZRO_OK; i++) {
+        const zro__batch_item *item = &b->items[i];
+
+        if (item->param->data == NULL)
+            st = zro__param_fail(ZRO_ERR_INVALID, item->name, item->index, "data is NULL");
+        else
+            st = zro__late_check(group->ranks.view, (const char *)item->param->data + item->first * size,
+                                 b->parts[i].count * size);
+    }
+    if (st == ZRO_OK)
+        b->offsets_differ = !find_items(b) || !b->offsets_agreed;
+    return st;
+}
+
+zro_status zro__batches_inspect(zro_group *group, zro__batches *l)
+{
+    zro_status st = ZRO_OK;
+
+    for (; l != NULL; l = l->next)
+        for (size_t k = 0; k < l->n && st == ZRO_OK; k++)
+            st = inspect(group, &l->list[k]);
+    return st;
+}
+
+void zro__batches_settle(zro_group *group, const zro__batches *l)
+{
+    zro__ranks *ranks = &group->ranks;
+
+    for (; l != NULL; l = l->next)
+        for (size_t k = 0; k < l->n; k++)
+            if (l->list[k].place != NULL && l->list[k].place->kind == ZRO_MEMORY_ONCE)
+                zro__settle(&ranks->board, ranks->view, ranks->late, l->list[k].base, l->list[k].bytes);
 }
 
 static zro_status deliver(zro_group *group, const zro__batch *b, uint64_t tag)

@@ -63,11 +63,15 @@ zro_status zro__batches_make(zro_group *group, zro__account *account, const zro_
 zro_status zro__batches_compare(zro_group *group, zro__batches *batches, zro__call call, zro_status st);
 void zro__batches_free(zro__batches *batches); /* frees the whole list; takes NULL */
 
-/* Finds the program's arrays where they are now.  Local.  INVALID: one is NULL; the text names the parameter. */
-zro_status zro__batches_inspect(zro__batches *batches);
+/* Finds the program's arrays where they are now.  Local.  INVALID: one is NULL; the text names the parameter.  STATE: a late rank of
+ * a broken group may still write into one. */
+zro_status zro__batches_inspect(zro_group *group, zro__batches *batches);
 
 /* Delivers, after an inspection.  Collective, inside the lane.  Also a barrier: all owners have updated what exists once. */
 zro_status zro__batches_deliver(zro_group *group, zro__batches *batches);
+
+/* After a verdict in the middle of a step: until no live rank updates what exists once, or it is noted who may (board/late.h). */
+void zro__batches_settle(zro_group *group, const zro__batches *batches);
 
 /* Brings root's values of the parameter with this index to all ranks: like a broadcast, but memory that exists once is not
  * written by every rank.  Collective, inside the lane. */

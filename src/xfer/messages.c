@@ -31,7 +31,7 @@ static const zro__carrier *carrier_to(const zro__progress *f, int peer)
 /* What a carrier cannot do for want of memory breaks the group: peers wait for it. */
 static zro_status done_by_carrier(const zro__progress *f, zro_status st)
 {
-    return st == ZRO_OK ? ZRO_OK : zro__break(&f->ranks->board, st);
+    return st == ZRO_OK ? ZRO_OK : zro__break(&f->ranks->board, st, -1);
 }
 
 /* Waits until a message can be sent to `peer`, and finds a buffer for it unless it is sent `from` elsewhere. */
@@ -41,7 +41,7 @@ static zro_status wait_for_buffer(zro__progress *f, int peer, const void *from)
     uint64_t target;
     zro__word *word = carrier->buffer_word(carrier->self, peer, &target);
     void *buffer = NULL;
-    zro_status st = zro__wait(&f->ranks->board, word, target, peer);
+    zro_status st = zro__wait(&f->ranks->board, word, target, peer, NULL);
 
     if (st == ZRO_OK && from == NULL)
         st = done_by_carrier(f, carrier->buffer(carrier->self, peer, &buffer));
@@ -58,7 +58,7 @@ static zro_status wait_for_message(zro__progress *f, int peer, zro__stream strea
     const void *message = NULL;
     size_t got = 0;
     char name[64];
-    zro_status st = zro__wait(&f->ranks->board, word, target, peer);
+    zro_status st = zro__wait(&f->ranks->board, word, target, peer, NULL);
 
     if (st == ZRO_OK)
         st = done_by_carrier(f, carrier->recv(carrier->self, peer, stream, &message, &got));
@@ -68,7 +68,7 @@ static zro_status wait_for_message(zro__progress *f, int peer, zro__stream strea
     if (got != bytes) {
         zro__fail(ZRO_ERR_MISMATCH, "%s sent %zu bytes where %zu were due: the ranks run different transfers",
                   zro__rank_name(&f->ranks->board, peer, name, sizeof name), got, bytes);
-        return zro__break(&f->ranks->board, ZRO_ERR_MISMATCH);
+        return zro__break(&f->ranks->board, ZRO_ERR_MISMATCH, -1);
     }
     return ZRO_OK;
 }
@@ -218,6 +218,8 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
     (void)ZRO__POINT("xfer.own");
     while (zro__cursor_next(cursor, f->parts, f->n_parts, f->me, &left, &run))
         zro__owner_do(f, &run);
+    if (zro__is_broken(f->ranks->board.control)) /* then something of the chunk was left out */
+        return zro__verdict_get(f->ranks->board.control);
     for (int r = 0; r < f->size; r++) {
         if (f->x->reduces && s->in_of[r] == NULL)
             release(f, r, ZRO__PIECES);

@@ -12,8 +12,8 @@ typedef struct job {
     void **dst;
 } job;
 
-/* Elements [from, from + n) of the run. */
-static void do_tiles(const job *j, const void **src, void **dst, size_t from, size_t n)
+/* Elements [from, from + n) of the run: one piece. */
+static void do_piece(const job *j, const void **src, void **dst, size_t from, size_t n)
 {
     zro__progress *f = j->f;
     const zro__xfer *x = f->x;
@@ -51,6 +51,16 @@ static void do_tiles(const job *j, const void **src, void **dst, size_t from, si
     }
 }
 
+/* The same piece by piece, until the group breaks: what is left out then is missed by nobody. */
+static void do_pieces(const job *j, const void **src, void **dst, size_t from, size_t n)
+{
+    zro__progress *f = j->f;
+    size_t most = ZRO__TOUCH_BYTES / (f->in_size > f->out_size ? f->in_size : f->out_size);
+
+    for (size_t at = 0; at < n && !zro__is_broken(f->ranks->board.control); at += most)
+        do_piece(j, src, dst, from + at, n - at < most ? n - at : most);
+}
+
 /* Items are even shares of the run, one for each thread, so that each has arrays of pointers of its own. */
 static void do_shares(void *ctx, size_t first_share, size_t last_share)
 {
@@ -61,8 +71,8 @@ static void do_shares(void *ctx, size_t first_share, size_t last_share)
         size_t first, length;
 
         zro__cut_even(j->run.count, (int)f->ranks->threads, (int)i, &first, &length);
-        do_tiles(j, f->ranks->scratch.src + (i + 1) * (size_t)f->size, f->ranks->scratch.dst + (i + 1) * (size_t)f->size, first,
-                 length);
+        do_pieces(j, f->ranks->scratch.src + (i + 1) * (size_t)f->size, f->ranks->scratch.dst + (i + 1) * (size_t)f->size,
+                  first, length);
         f->ranks->kernels->fence(); /* each thread orders its own streamed stores */
     }
 }
@@ -106,5 +116,5 @@ void zro__owner_do(zro__progress *f, const zro__run *run)
     if (f->ranks->pool != NULL && in_bytes + out_bytes >= POOL_BYTES)
         zro__pool_run(f->ranks->pool, do_shares, &j, f->ranks->threads);
     else
-        do_tiles(&j, s->src + f->size, s->dst + f->size, 0, run->count);
+        do_pieces(&j, s->src + f->size, s->dst + f->size, 0, run->count);
 }

@@ -36,7 +36,8 @@ int zro__reach_writer(const zro__progress *f, int owner, int rank);
 int zro__reach_receives(const zro__progress *f, int owner, int rank);
 int zro__reach_has(const zro__progress *f, int rank, size_t part);
 
-/* Reduces a run that this rank owns, from arrays and from messages that have come, and writes the result to all who get it. */
+/* Reduces a run that this rank owns, from arrays and from messages that have come, and writes the result to all who get it.  When
+ * the group breaks meanwhile something may be left out. */
 void zro__owner_do(zro__progress *f, const zro__run *run);
 
 /* Does everything that owners do, chunk by chunk, with the messages that it takes. */

@@ -17,6 +17,7 @@ void zro__ranks_list(zro__ranks *ranks, int size, zro__array *out)
         { &s->expect, n, sizeof *s->expect },
         { &s->in_of, n, sizeof *s->in_of },
         { &s->out_of, n, sizeof *s->out_of },
+        { &s->borrowed, 2 * n, sizeof *s->borrowed },
         { &s->incoming, n, sizeof *s->incoming },
         { &s->outgoing, n, sizeof *s->outgoing },
         { &s->twin, n, sizeof *s->twin },

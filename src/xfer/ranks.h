@@ -6,6 +6,8 @@
 #include "base/kernels.h"
 #include "base/memory.h"
 #include "base/pool.h"
+#include "board/blame.h"
+#include "board/late.h"
 #include "board/slot.h"
 #include "board/world.h"
 #include "link/carrier.h"
@@ -17,6 +19,7 @@ typedef struct zro__scratch {
     zro__cursor *send, *recv; /* by owner */
     zro__cursor *expect;      /* by owner: which of its results the carrier has been told to expect */
     char **in_of, **out_of;   /* by rank: its arrays where this rank reaches them in place, else NULL */
+    zro__map *borrowed;       /* two per rank: mappings of its arrays that are given back after the transfer */
     const char **incoming;    /* by rank: the rest of its current message */
     char **outgoing;          /* by rank: the rest of the current message to it */
     int *twin;                /* by rank: the lowest one whose array of results is the same memory */
@@ -29,6 +32,7 @@ typedef struct zro__ranks {
     zro__board board;
     zro__counters counters;
     zro__view *view;
+    zro__late_note *late; /* for arrays that a late rank may still write when the group has broken */
     const zro__kernels *kernels;
     zro__pool *pool;  /* NULL with one thread */
     uint32_t threads; /* of the pool */
@@ -43,7 +47,7 @@ typedef struct zro__ranks {
 } zro__ranks;
 
 /* Lists the ZRO__RANKS_ARRAYS arrays above for the group's arena; `threads` is set already. */
-enum { ZRO__RANKS_ARRAYS = 15 };
+enum { ZRO__RANKS_ARRAYS = 16 };
 void zro__ranks_list(zro__ranks *ranks, int size, zro__array *out);
 
 /* Fills order and cell_lengths: ranks cell after cell, cells by their lowest rank. */

@@ -7,7 +7,11 @@
  * Which of the last two holds between an owner and a rank follows from headers that both have, so they never disagree.
  *
  * In place there is nothing to schedule: an owner does its chunks, releases `done`, and whoever's array it touched waits for
- * that.  So pieces must not change, nor results be used, before the call returns. */
+ * that.  So pieces must not change, nor results be used, before the call returns.
+ *
+ * When the group breaks, owners leave off in the middle, and everybody waits until they have (board/late.h), so that nobody writes
+ * into an array that its program uses again.  A rank that the others have given up may have read pieces that their programs
+ * have changed since; so everybody looks at the verdict last, and OK means that nobody had given up when the work was done. */
 #include "xfer/xfer.h"
 
 #include <assert.h>
@@ -64,6 +68,18 @@ static int fits_payload(const zro__progress *f)
     return 1;
 }
 
+/* A rank that refuses keeps its own status, the others get PEER; the group stays whole. */
+static zro_status count_refusals(const zro__progress *f, zro_status mine)
+{
+    char name[64];
+
+    for (int r = 0; r < f->size && mine == ZRO_OK; r++)
+        if (zro__reach_header(f, r)->flags & ZRO__HEADER_REFUSES)
+            return zro__fail(ZRO_ERR_PEER, "%s refuses its array, which a late rank of a broken group may still write",
+                             zro__rank_name(&f->ranks->board, r, name, sizeof name));
+    return mine;
+}
+
 static zro_status arrive(zro__progress *f, int in_payload)
 {
     const zro__xfer *x = f->x;
@@ -78,7 +94,10 @@ static zro_status arrive(zro__progress *f, int in_payload)
                       .out = ZRO__NOWHERE,
                       .weight = x->weight };
     size_t bytes = 0; /* of the payload */
-    zro_status st;
+    zro_status st, refused = zro__late_check(view, x->in, x->in_bytes);
+
+    if (refused == ZRO_OK)
+        refused = zro__late_check(view, x->out, x->out_bytes);
 
     if (in_payload) {
         bytes = brings(f, ANYONE, f->me) ? x->in_bytes : 0;
@@ -99,8 +118,12 @@ static zro_status arrive(zro__progress *f, int in_payload)
     }
     f->in_is_shared = h.in != ZRO__NOWHERE && h.flags == 0;
     f->out_is_shared = h.out != ZRO__NOWHERE && h.flags == 0;
+    if (refused != ZRO_OK)
+        h.flags |= ZRO__HEADER_REFUSES;
     st = zro__arrive(&f->ranks->board, &h, bytes);
-    return st != ZRO_OK ? st : zro__gather_arrivals(&f->ranks->board, in_payload ? bytes : 0);
+    if (st == ZRO_OK)
+        st = zro__gather_arrivals(&f->ranks->board, in_payload ? bytes : 0);
+    return st != ZRO_OK ? st : count_refusals(f, refused);
 }
 
 /* ---- small transfers ---- */
@@ -175,18 +198,24 @@ static void find_twins(zro__progress *f)
 }
 
 /* The address of a peer's array, of which this rank touches the first `bytes`; *out stays NULL where a link carries it. */
-static zro_status find_array(zro__progress *f, int rank, uint64_t offset, size_t bytes, char **out)
+static zro_status find_array(zro__progress *f, int rank, uint64_t offset, size_t bytes, char **out, zro__map *borrowed)
 {
     char name[64];
 
     if (offset == ZRO__NOWHERE || bytes == 0 || !zro__reach_shares(f, f->me, rank))
         return ZRO_OK;
-    *out = zro__address(f->ranks->view, offset, bytes);
+    *out = zro__address(f->ranks->view, offset, bytes, borrowed);
     if (*out != NULL)
         return ZRO_OK;
     zro__fail(ZRO_ERR_MEMORY, "an array of %s could not be mapped: out of memory or address space",
               zro__rank_name(&f->ranks->board, rank, name, sizeof name));
-    return zro__break(&f->ranks->board, ZRO_ERR_MEMORY);
+    return zro__break(&f->ranks->board, ZRO_ERR_MEMORY, -1);
+}
+
+static void give_back(zro__progress *f)
+{
+    for (int i = 0; i < 2 * f->size; i++)
+        zro__unmap_region(f->ranks->view, &f->ranks->scratch.borrowed[i]);
 }
 
 /* Finds the arrays that this rank, as an owner, touches in place. */
@@ -213,9 +242,9 @@ static zro_status find_arrays(zro__progress *f)
             if (zro__reach_receives(f, f->me, r) && out_end > out_bytes)
                 out_bytes = out_end;
         }
-        st = find_array(f, r, zro__reach_header(f, r)->in, in_bytes, &s->in_of[r]);
+        st = find_array(f, r, zro__reach_header(f, r)->in, in_bytes, &s->in_of[r], &s->borrowed[2 * r]);
         if (st == ZRO_OK)
-            st = find_array(f, r, zro__reach_header(f, r)->out, out_bytes, &s->out_of[r]);
+            st = find_array(f, r, zro__reach_header(f, r)->out, out_bytes, &s->out_of[r], &s->borrowed[2 * r + 1]);
     }
     return st;
 }
@@ -224,11 +253,9 @@ static zro_status find_arrays(zro__progress *f)
 static zro_status wait_for_owners(zro__progress *f)
 {
     zro__board *board = &f->ranks->board;
+    uint64_t waited_ms = 0;
     zro_status st;
 
-    f->ranks->kernels->fence();
-    (void)ZRO__POINT("xfer.done");
-    zro__post(&zro__slot_of(board, f->me)->done, board->number);
     for (int o = 0; o < f->size; o++) {
         int writer = zro__reach_receives(f, o, f->me) ? zro__reach_writer(f, o, f->me) : f->me;
 
@@ -236,13 +263,14 @@ static zro_status wait_for_owners(zro__progress *f)
             continue;
         st = ZRO_OK;
         if (o != f->me && brings(f, o, f->me) && zro__reach_reads(f, o, f->me))
-            st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o);
+            st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o, &waited_ms);
         if (st == ZRO_OK && writer != f->me)
-            st = zro__wait(board, &zro__slot_of(board, writer)->done, board->number, writer);
+            st = zro__wait(board, &zro__slot_of(board, writer)->done, board->number, writer, &waited_ms);
         if (st != ZRO_OK)
             return st;
     }
-    return ZRO_OK;
+    (void)ZRO__POINT("xfer.owners");
+    return zro__is_broken(board->control) ? zro__verdict_get(board->control) : ZRO_OK;
 }
 
 /* What was sent must be gone: the arrays are the program's again, and a link may need this rank to get on with it. */
@@ -258,7 +286,7 @@ static zro_status wait_for_links(zro__progress *f)
         if (zro__is_near(&f->ranks->board, r))
             continue;
         word = far->sent_word(far->self, r, &target);
-        st = zro__wait(&f->ranks->board, word, target, r);
+        st = zro__wait(&f->ranks->board, word, target, r, NULL);
     }
     return st;
 }
@@ -286,6 +314,38 @@ static zro_status prepare_reduction(zro__progress *f)
     return ZRO_OK;
 }
 
+/* After a verdict: until nobody uses this rank's arrays any more, or it is noted who may. */
+static void leave_broken(zro__progress *f)
+{
+    zro__ranks *ranks = f->ranks;
+
+    zro__settle(&ranks->board, ranks->view, ranks->late, f->x->out, f->x->out_bytes);
+    if (ranks->board.far != NULL)
+        ranks->far.abandon(ranks->far.self);
+}
+
+/* All that is not done by payloads, once everybody has arrived. */
+static zro_status carry_out(zro__progress *f)
+{
+    zro__board *board = &f->ranks->board;
+    zro_status st = find_arrays(f);
+
+    if (st == ZRO_OK)
+        st = zro__touch_begin(board);
+    (void)ZRO__POINT("xfer.touching");
+    if (st == ZRO_OK)
+        st = zro__messages_run(f);
+    f->ranks->kernels->fence();
+    (void)ZRO__POINT("xfer.done");
+    zro__touch_end(board);
+    if (st == ZRO_OK)
+        st = wait_for_owners(f);
+    if (st == ZRO_OK && board->far != NULL)
+        st = wait_for_links(f);
+    give_back(f);
+    return st;
+}
+
 zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
 {
     zro__progress f = { .ranks = ranks,
@@ -297,6 +357,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
                         .me = ranks->board.rank,
                         .size = ranks->board.size };
     size_t larger = f.in_size > f.out_size ? f.in_size : f.out_size;
+    uint64_t before = ranks->board.number;
     int in_payload = fits_payload(&f), direct;
     zro_status st;
 
@@ -305,6 +366,8 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
                          8 * (size_t)ZRO__PAYLOAD_BYTES);
     assert(!x->spread || x->n_parts == 1);
     st = arrive(&f, in_payload);
+    if (st != ZRO_OK && !in_payload && ranks->board.number != before && zro__is_broken(ranks->board.control))
+        leave_broken(&f); /* this rank has arrived, and others may have gone on with its arrays */
     if (st == ZRO_OK && x->reduces)
         st = prepare_reduction(&f);
     if (st != ZRO_OK || x->n_parts == 0)
@@ -319,16 +382,8 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         spread(&f);
     f.limit = (direct ? DIRECT_CHUNK_BYTES : ranks->near.chunk) / larger;
     f.bypass_caches = x->count * larger >= BYPASS_BYTES;
-    st = find_arrays(&f);
-    if (st == ZRO_OK)
-        st = zro__messages_run(&f);
-    if (st == ZRO_OK)
-        st = wait_for_owners(&f);
-    if (ranks->board.far == NULL)
-        return st;
-    if (st == ZRO_OK)
-        st = wait_for_links(&f);
+    st = carry_out(&f);
     if (st != ZRO_OK)
-        ranks->far.abandon(ranks->far.self);
+        leave_broken(&f);
     return st;
 }

@@ -56,6 +56,45 @@ static void different_steps(zt_rank *t)
     }
 }
 
+/* One of a thousand parameters, each cut over several owners, has a gradient on all ranks but one: found, named, and nothing is
+ * updated. */
+enum { MANY = 1000, CUT = 1500 /* elements: two blocks */, ODD = 777 };
+
+static void one_of_many(zt_rank *t)
+{
+    zro_param *params = malloc(MANY * sizeof *params);
+    float *data = malloc(2 * (size_t)MANY * CUT * sizeof *data);
+    zro_param_group group = { .params = params, .n = MANY };
+    zro_optim *opt;
+
+    CHECK(params != NULL && data != NULL);
+    for (size_t i = 0; i < 2 * (size_t)MANY * CUT; i++)
+        data[i] = 1;
+    for (int i = 0; i < MANY; i++) {
+        static const zro_param empty = ZRO_PARAM_INIT;
+
+        params[i] = empty;
+        params[i].shape[0] = CUT;
+        params[i].device = i; /* a bucket of its own, so that it is cut */
+        params[i].data = data + (size_t)i * CUT;
+        params[i].grad = data + (size_t)(MANY + i) * CUT;
+        params[i].grad_present = i != ODD || !is_last(t);
+    }
+    CHECK_OK(zro_optim_create(t->group, &group, 1, zro_rule_sgd(), NULL, NULL, &opt));
+    CHECK_STATUS(zro_optim_step(opt, NULL), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("parameter 777: a gradient");
+    CHECK_TEXT("parameter 777: no gradient");
+    for (size_t i = 0; i < (size_t)MANY * CUT; i++)
+        CHECK(data[i] == 1);
+    params[ODD].grad_present = 1;
+    CHECK_OK(zro_optim_step(opt, NULL));
+    for (size_t i = 0; i < (size_t)MANY * CUT; i++)
+        CHECK(data[i] != 1);
+    zro_optim_destroy(opt);
+    free(params);
+    free(data);
+}
+
 static void different_arguments(zt_rank *t)
 {
     zro_state *state;
@@ -232,6 +271,7 @@ static void freed_apart(zt_rank *t)
 }
 
 const zt_case cases_zero_agree[] = {
+    { "S96_one_of_many", one_of_many, ZT_WORLD(2) | ZT_WORLD(7), ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_steps", different_steps, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_arguments", different_arguments, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_calls", different_calls, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
