@@ -149,6 +149,6 @@ const zt_case cases_fail_blame[] = {
     { "S94_one_rank_alone", one_rank_alone, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 60, 0, 0 },
     { "blame_blocked_root", blocked_root, ZT_WORLD(3), ZT_LOCAL, ZT_KILLS, 60, 0, 0 },
     { "one_deadline", one_after_another, ZT_WORLD(4), ZT_LOCAL, 0, 60, 0, 0 },
-    { "borrowed_arrays", borrowed_arrays, ZT_WORLD(3), ZT_LOCAL | ZT_THREADS, 0, 60, 0, 0 },
+    { "borrowed_arrays", borrowed_arrays, ZT_WORLD(3), ZT_LOCAL, 0, 60, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
