@@ -1,4 +1,5 @@
 /* The owner's work: see progress.h. */
+#include "base/point.h"
 #include "xfer/progress.h"
 
 enum { POOL_BYTES = 128 << 10 }; /* less than this is not worth waking threads for */
@@ -57,8 +58,12 @@ static void do_pieces(const job *j, const void **src, void **dst, size_t from, s
     zro__progress *f = j->f;
     size_t most = ZRO__TOUCH_BYTES / (f->in_size > f->out_size ? f->in_size : f->out_size);
 
-    for (size_t at = 0; at < n && !zro__is_broken(f->ranks->board.control); at += most)
+    for (size_t at = 0; at < n; at += most) {
+        (void)ZRO__POINT("owner.piece");
+        if (zro__is_broken(f->ranks->board.control))
+            return;
         do_piece(j, src, dst, from + at, n - at < most ? n - at : most);
+    }
 }
 
 /* Items are even shares of the run, one for each thread, so that each has arrays of pointers of its own. */

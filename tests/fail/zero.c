@@ -66,14 +66,14 @@ static void victim(zt_rank *t, const run *r, twin *w)
 }
 
 /* Everything that would go on says the same. */
-static int check_refused(twin *w)
+static int check_refused(const zt_rank *t, twin *w)
 {
     zro_status st = zro_optim_step(w->optim, NULL);
     zro_state *state;
 
     CHECK(st == ZRO_ERR_LOST || st == ZRO_ERR_STATE);
-    if (st == ZRO_ERR_STATE)
-        CHECK_TEXT("torn");
+    if (st == ZRO_ERR_STATE) /* what a far rank has published cannot be seen */
+        CHECK_TEXT(t->machines == ZT_ONE ? "torn: rank 1 has published" : "torn");
     CHECK_TEXT("rank 1");
     CHECK_STATUS(zro_optim_publish(w->optim), st);
     CHECK_TEXT(st == ZRO_ERR_STATE ? "torn" : "rank 1");
@@ -103,7 +103,7 @@ static void survivor(zt_rank *t, const run *r, twin *w)
         CHECK_STATUS(st, ZRO_ERR_LOST);
     else /* it could end without the victim; the next cannot, and the other survivor may have found out before */
         CHECK(zro_optim_step(w->optim, NULL) != ZRO_OK);
-    atomic_store(&mine[3], (unsigned)check_refused(w));
+    atomic_store(&mine[3], (unsigned)check_refused(t, w));
     atomic_store(&mine[2], hash_of(w));
 }
 
