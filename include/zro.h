@@ -109,22 +109,23 @@ typedef enum zro_switch { ZRO_OFF = 0, ZRO_ON = 1 } zro_switch;
 
 typedef enum zro_log_level { ZRO_LOG_OFF = 0, ZRO_LOG_WARN = 1, ZRO_LOG_INFO = 2, ZRO_LOG_DEBUG = 3 } zro_log_level;
 
-/* Receives one line without its newline.  Runs on the thread that had something to say, possibly one of the library's; it
- * must not call zro. */
+/* Receives one line of the log, without its newline.  Runs on the thread that had something to say, possibly one of the
+ * library's; it must not call zro. */
 typedef void (*zro_log_fn)(void *user, zro_log_level level, const char *text);
 
 typedef struct zro_settings {
     uint32_t threads;        /* how many threads each rank computes with, its own included: 1 to 256; changes no bits */
     zro_kernels kernels;     /* the instruction set to compute with; changes no bits */
     zro_switch fast;         /* OFF: peers' memory is not read in place, and passes are not merged; changes no bits */
-    zro_log_level log_level; /* the callback gets lines up to this level */
-    zro_log_fn log;          /* NULL: nothing is logged */
+    zro_log_level log_level; /* lines up to this level are said: by default warnings, each once */
+    zro_log_fn log;          /* gets these lines; NULL: they go to standard error */
     void *log_user;          /* handed to `log` */
-    uint64_t reserved[4];    /* zero */
+    uint64_t warn_ms;        /* a call that waits for a rank for so long says so; 0: it never does */
+    uint64_t reserved[3];    /* zero */
 } zro_settings;
 
 /* clang-format off */
-#define ZRO_SETTINGS_INIT { 1, ZRO_KERNELS_AUTO, ZRO_ON, ZRO_LOG_WARN, NULL, NULL, { 0, 0, 0, 0 } }
+#define ZRO_SETTINGS_INIT { 1, ZRO_KERNELS_AUTO, ZRO_ON, ZRO_LOG_WARN, NULL, NULL, 10000, { 0, 0, 0 } }
 /* clang-format on */
 
 /* ---- links ---- */
@@ -220,8 +221,7 @@ ZRO_API void zro_group_config_init(zro_group_config *config);
  * libzro_mpi (zro_mpi.h); or, started by hand or with ZRO_SIZE=1, a group of one.
  *
  * Collective.  A field of `config` that has its default (NULL: all fields have) is read from the environment: ZRO_THREADS,
- * ZRO_KERNELS (auto, base, avx2, avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug; without a callback, lines go to
- * standard error), ZRO_CELLS (numbers separated by commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable counts as not set.
+ * ZRO_KERNELS (auto, base, avx2, avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug), ZRO_CELLS (numbers separated by commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable counts as not set.
  *
  * INVALID      a variable is malformed; the text names it
  * UNSUPPORTED  an MPI launcher has started more than one task of a program that is not linked with libzro_mpi, or that is

@@ -1,13 +1,12 @@
-/* Lines to the program's log callback. */
+/* Lines of the log: warnings, and more if the settings ask for it.  They go to the program's callback or, without one, to
+ * standard error.  Nothing else of the library prints. */
 #ifndef ZRO_BASE_LOG_H
 #define ZRO_BASE_LOG_H
 
 #include "zro.h"
 
-/* Passes a line to the callback of the settings, if there is one and the level is let through.  The thread's error text stays. */
+/* Says a line, if the settings let its level through.  The thread's error text stays.  Whoever warns sees to it that the same
+ * thing is said once. */
 void zro__log(const zro_settings *settings, zro_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-/* A callback that writes to standard error; `user` is not used. */
-void zro__log_stderr(void *user, zro_log_level level, const char *text);
 
 #endif

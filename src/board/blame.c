@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+
 enum { NAME_BYTES = 64, OPERATION_BYTES = 160, TOLD = 3 /* missing ranks of which a text says what they do */ };
 
 /* ---- words ---- */
@@ -178,24 +180,55 @@ static int find_culprit(const zro__board *board, int rank)
     return rank;
 }
 
-zro_status zro__blame_silent(zro__board *board, int rank)
+/* What the culprit does, and what other missing ranks do elsewhere. */
+static const char *what_they_do(const zro__board *board, int culprit, char *text, size_t bytes)
 {
-    char name[NAME_BYTES], waiter[NAME_BYTES + 32] = "", mine[OPERATION_BYTES], here[160], missing[160], doing[1200] = "";
-    int n_missing = list_ranks(board, 0, missing, sizeof missing), culprit = find_culprit(board, rank);
     size_t at = 0;
 
-    list_ranks(board, 1, here, sizeof here);
-    if (culprit != rank)
-        snprintf(waiter, sizeof waiter, ", for which %s waits,", zro__rank_name(board, rank, name, sizeof name));
-    (void)what_it_does(board, culprit, doing, sizeof doing);
+    (void)what_it_does(board, culprit, text, bytes);
     for (int r = 0, told = 1; r < board->size && told < TOLD; r++) {
-        at += strlen(doing + at);
+        at += strlen(text + at);
         if (r != culprit && zro__arrived_of(board, r) < board->number)
-            told += tell_elsewhere(board, r, doing + at, sizeof doing - at);
+            told += tell_elsewhere(board, r, text + at, bytes - at);
     }
-    zro__fail(ZRO_ERR_TIMEOUT, "%s: no answer from %s%s within %" PRIu64 " ms; arrived: %s; missing: %s%s",
+    return text;
+}
+
+/* "rank 1", or "rank 1, for which rank 0 waits,". */
+static const char *name_culprit(const zro__board *board, int culprit, int rank, char *text, size_t bytes)
+{
+    char name[NAME_BYTES], waiter[NAME_BYTES];
+
+    zro__rank_name(board, culprit, name, sizeof name);
+    if (culprit == rank)
+        snprintf(text, bytes, "%s", name);
+    else
+        snprintf(text, bytes, "%s, for which %s waits,", name, zro__rank_name(board, rank, waiter, sizeof waiter));
+    return text;
+}
+
+zro_status zro__blame_silent(zro__board *board, int rank)
+{
+    char name[2 * NAME_BYTES + 32], mine[OPERATION_BYTES], here[160], missing[160], doing[1200];
+    int n_missing = list_ranks(board, 0, missing, sizeof missing), culprit = find_culprit(board, rank);
+
+    list_ranks(board, 1, here, sizeof here);
+    zro__fail(ZRO_ERR_TIMEOUT, "%s: no answer from %s within %" PRIu64 " ms; arrived: %s; missing: %s%s",
               zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
-              zro__rank_name(board, culprit, name, sizeof name), waiter, board->timeout_ms, here,
-              n_missing == 0 ? "none (it has not finished its part)" : missing, doing);
+              name_culprit(board, culprit, rank, name, sizeof name), board->timeout_ms, here,
+              n_missing == 0 ? "none (it has not finished its part)" : missing,
+              what_they_do(board, culprit, doing, sizeof doing));
     return zro__break(board, ZRO_ERR_TIMEOUT, culprit);
+}
+
+void zro__blame_warn(const zro__board *board, int rank, uint64_t waited_ms)
+{
+    char mine[OPERATION_BYTES], own[NAME_BYTES], name[2 * NAME_BYTES + 32], doing[1200];
+    int culprit = find_culprit(board, rank);
+
+    zro__log(board->settings, ZRO_LOG_WARN, "%s: %s has waited %" PRIu64 " ms for %s%s; it gives up after %" PRIu64 " ms",
+             zro__rank_name(board, board->rank, own, sizeof own),
+             zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine), waited_ms,
+             name_culprit(board, culprit, rank, name, sizeof name), what_they_do(board, culprit, doing, sizeof doing),
+             board->timeout_ms);
 }

@@ -15,6 +15,9 @@ zro_status zro__blame_lost(zro__board *board, int rank, const char *why);
 zro_status zro__blame_deserted(zro__board *board, int rank);
 zro_status zro__blame_silent(zro__board *board, int rank);
 
+/* Says in the log for whom this rank has waited for so long, and what that one does. */
+void zro__blame_warn(const zro__board *board, int rank, uint64_t waited_ms);
+
 /* "rank 1", or "rank 1 (3 of the first group)" where the numbers differ. */
 const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes);
 

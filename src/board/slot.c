@@ -157,6 +157,7 @@ typedef struct wait_for {
     int rank;                   /* that is waited for; -1: this rank's arrival must go to all far ranks */
     uint64_t before_ms, now_ms; /* how long the operation had waited before, and how long this wait has taken */
     int noted;                  /* 1: this rank's slot says for whom it waits */
+    int warned;                 /* 1: the log has been told */
 } wait_for;
 
 const char *zro__gone(const zro__board *board, int rank)
@@ -173,10 +174,19 @@ static void note_wait(wait_for *w, int32_t waits_for)
     atomic_store_explicit(&zro__slot_of(w->board, w->board->rank)->waits_for, waits_for, memory_order_relaxed);
 }
 
-static int is_late(wait_for *w, uint64_t waited_ms)
+/* Whether time is up for `rank`.  A long wait is told to the log, once per operation. */
+static int is_late(wait_for *w, int rank, uint64_t waited_ms)
 {
+    const zro__board *board = w->board;
+    const uint64_t warn_ms = board->settings != NULL ? board->settings->warn_ms : 0;
+    uint64_t all_ms = w->before_ms + waited_ms;
+
     w->now_ms = waited_ms;
-    return w->before_ms + waited_ms > w->board->timeout_ms;
+    if (!w->warned && warn_ms > 0 && w->before_ms < warn_ms && all_ms >= warn_ms) {
+        w->warned = 1;
+        zro__blame_warn(board, rank, all_ms);
+    }
+    return all_ms > board->timeout_ms;
 }
 
 /* Ends a wait when the group is broken, somebody whom this operation needs is gone, or time is up. */
@@ -201,7 +211,7 @@ static zro_status check_peers(void *user, uint64_t waited_ms)
     /* Who leaves after it has arrived has done its part, and what it sent may come after the word that it left. */
     if (zro__has_left(board, w->rank) && zro__arrived_of(board, w->rank) < board->number)
         return zro__blame_deserted(board, w->rank);
-    return is_late(w, waited_ms) ? zro__blame_silent(board, w->rank) : ZRO_OK;
+    return is_late(w, w->rank, waited_ms) ? zro__blame_silent(board, w->rank) : ZRO_OK;
 }
 
 /* Ends the wait for this rank's arrival to go to all far ranks.  Who has it is not needed any more: it may have done everything,
@@ -219,7 +229,7 @@ static zro_status check_told(void *user, uint64_t waited_ms)
         slowest = r;
         st = zro__gone(board, r) != NULL ? zro__blame_lost(board, r, zro__gone(board, r)) : ZRO_OK;
     }
-    return st == ZRO_OK && slowest >= 0 && is_late(w, waited_ms) ? zro__blame_silent(board, slowest) : st;
+    return st == ZRO_OK && slowest >= 0 && is_late(w, slowest, waited_ms) ? zro__blame_silent(board, slowest) : st;
 }
 
 zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user)

@@ -156,7 +156,8 @@ typedef struct zro__board {
     uint64_t number; /* operations that this rank has begun */
     int settled;     /* 1: the group is broken, and this rank has waited for those who touched its memory */
     zro__counters *counters;
-    zro__boards *boards; /* of this rank; NULL: not known yet */
+    zro__boards *boards;          /* of this rank; NULL: not known yet */
+    const zro_settings *settings; /* for warnings; NULL: none are said */
     struct zro__board *next;
 } zro__board;
 

@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/settings.h"
 #include "group/create_first.h"
 #include "group/group.h"
@@ -101,11 +100,8 @@ static zro_status read_settings(zro_settings *s)
         st = read_word("ZRO_KERNELS", "auto, base, avx2, avx512", &kernels);
     if (st == ZRO_OK && s->fast == d.fast)
         st = read_word("ZRO_FAST", "off, on", &fast);
-    if (st == ZRO_OK && s->log_level == d.log_level) {
+    if (st == ZRO_OK && s->log_level == d.log_level)
         st = read_word("ZRO_LOG", "off, warn, info, debug", &level);
-        if (s->log == NULL && variable("ZRO_LOG") != NULL)
-            s->log = zro__log_stderr;
-    }
     s->threads = (uint32_t)threads;
     s->kernels = (zro_kernels)kernels;
     s->fast = (zro_switch)fast;

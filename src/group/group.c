@@ -229,6 +229,7 @@ zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **
     g->ranks.far = carrier;
     g->ranks.board = board;
     g->ranks.board.counters = &g->ranks.counters;
+    g->ranks.board.settings = &g->settings;
     zro__board_join(&g->ranks.board);
     if (far != NULL)
         zro__far_count(far, &g->ranks.counters);

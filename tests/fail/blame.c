@@ -64,6 +64,43 @@ static void one_rank_alone(zt_rank *t)
     }
 }
 
+/* ---- a long wait ---- */
+
+typedef struct heard {
+    zt_rank *t;
+    int warnings;
+} heard;
+
+static void hear(void *user, zro_log_level level, const char *text)
+{
+    heard *h = user;
+
+    CHECK(level == ZRO_LOG_WARN);
+    CHECK(strstr(text, "barrier has waited") != NULL && strstr(text, "for rank 1; the last of rank 1 was") != NULL);
+    h->warnings++;
+    atomic_fetch_add(&h->t->shared->flag[0], 1);
+}
+
+/* Long before it gives up a rank says for whom it waits, and what that one does; once per call. */
+static void long_wait(zt_rank *t)
+{
+    heard h = { t, 0 };
+    zro_group_config config = zt_config();
+    zro_group *group;
+
+    config.timeout_ms = 50000;
+    config.settings.log = hear;
+    config.settings.log_user = &h;
+    config.settings.warn_ms = 200;
+    group = zt_group_with(t, &config);
+    CHECK_OK(zro_barrier(group));
+    if (t->rank == 1)
+        zt_await(t, &t->shared->flag[0], (unsigned)t->size - 1);
+    CHECK_OK(zro_barrier(group));
+    CHECK(h.warnings == (t->rank != 1));
+    zro_group_destroy(group);
+}
+
 /* ---- a rank that waits for another ---- */
 
 /* The root sends to rank 1 first, which is stopped; so rank 2, which gets nothing, waits for the root.  It finds out first. */
@@ -148,6 +185,7 @@ static void borrowed_arrays(zt_rank *t)
 
 const zt_case cases_fail_blame[] = {
     { "S94_one_rank_alone", one_rank_alone, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 60, 0, 0 },
+    { "S94_long_wait", long_wait, ZT_WORLD(3), ZT_ALL, 0, 60, 0, 0 },
     { "blame_blocked_root", blocked_root, ZT_WORLD(3), ZT_LOCAL, ZT_KILLS, 60, 0, 0 },
     { "one_deadline", one_after_another, ZT_WORLD(4), ZT_LOCAL, 0, 60, 0, 0 },
     { "borrowed_arrays", borrowed_arrays, ZT_WORLD(3), ZT_LOCAL, 0, 60, 0, 0 },

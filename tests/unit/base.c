@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bounds.h"
 #include "base/clock.h"
@@ -270,8 +271,28 @@ static void the_log_filters(void **state)
     char line[100] = "";
     zro_settings settings = ZRO_SETTINGS_INIT;
 
+    int output = dup(2), pipe_ends[2];
+    ssize_t n;
+
     (void)state;
-    zro__log(&settings, ZRO_LOG_WARN, "nobody listens");
+    /* Without a callback it goes to standard error, unless nothing is to be said at all. */
+    assert_int_equal(pipe(pipe_ends), 0);
+    fflush(stderr);
+    dup2(pipe_ends[1], 2);
+    zro__log(&settings, ZRO_LOG_WARN, "to everybody");
+    zro__log(&settings, ZRO_LOG_INFO, "too quiet");
+    settings.log_level = ZRO_LOG_OFF;
+    zro__log(&settings, ZRO_LOG_WARN, "nothing");
+    settings.log_level = ZRO_LOG_WARN;
+    fflush(stderr);
+    dup2(output, 2);
+    close(output);
+    close(pipe_ends[1]);
+    n = read(pipe_ends[0], line, sizeof line - 1);
+    close(pipe_ends[0]);
+    assert_int_equal(n, 26);
+    assert_string_equal(line, "zro warning: to everybody\n");
+    memset(line, 0, sizeof line);
     settings.log = take_line;
     settings.log_user = line;
     zro__log(&settings, ZRO_LOG_INFO, "too quiet");
