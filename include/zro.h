@@ -443,6 +443,14 @@ ZRO_API void zro_alloc_config_init(zro_alloc_config *config);
 ZRO_MUST zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const zro_alloc_config *config);
 ZRO_API void zro_params_free(zro_param *params, size_t n);
 
+/* Reduces the gradients of all parameters in one call: with ZRO_AVG, they are the ranks' average afterwards, on all ranks.  A
+ * gradient that some ranks do not have counts as zeros there, and they get the result, for which their `grad` must have memory; one
+ * that no rank has stays absent.  The bits are those of one zro_all_reduce per parameter.  Collective.
+ *
+ * INVALID   grad is NULL on a rank, while some rank has that gradient
+ * MISMATCH  the ranks passed different parameters */
+ZRO_MUST zro_status zro_params_all_reduce(zro_group *group, zro_param *params, size_t n, zro_op op);
+
 /* One number computed from the values of all parameters, in order, and from where each of them ends; all NaNs count as equal.
  * Two runs that print it after every step can be compared with diff.  Local. */
 ZRO_MUST zro_status zro_params_hash(const zro_param *params, size_t n, uint64_t *hash);

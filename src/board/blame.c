@@ -26,6 +26,7 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_STOP_REQUESTED] = "stop_requested",
     [ZRO__CALL_TRANSFER] = "transfer",
     [ZRO__CALL_PARAMS_ALLOC] = "params_alloc",
+    [ZRO__CALL_PARAMS_ALL_REDUCE] = "params_all_reduce",
     [ZRO__CALL_OPTIM_CREATE] = "optim_create",
     [ZRO__CALL_ADD_PARAM_GROUP] = "optim_add_param_group",
     [ZRO__CALL_STEP] = "optim_step",
