@@ -9,8 +9,9 @@
 #include "base/status.h"
 
 /* The hash of the texts [first, end). */
-static uint64_t hash_texts(const zro__claim *claim, size_t first, size_t end)
+static uint64_t hash_texts(const void *user, size_t first, size_t end)
 {
+    const zro__claim *claim = user;
     uint64_t hash = ZRO__HASH_START;
     char text[ZRO__CLAIM_BYTES];
 
@@ -22,8 +23,8 @@ static uint64_t hash_texts(const zro__claim *claim, size_t first, size_t end)
     return hash;
 }
 
-/* The first text that differs between ranks, or the last one.  `n` is the same on all ranks.  Collective. */
-static zro_status find_difference(zro__board *board, zro__call call, const zro__claim *claim, size_t n, size_t *out)
+zro_status zro__find_difference(zro__board *board, zro__call call, size_t n,
+                                uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *out)
 {
     size_t first = 0, end = n;
     zro_status st = ZRO_OK;
@@ -32,7 +33,7 @@ static zro_status find_difference(zro__board *board, zro__call call, const zro__
         size_t middle = first + (end - first) / 2;
         int same = 0;
 
-        st = zro__is_same(board, call, hash_texts(claim, first, middle), &same);
+        st = zro__is_same(board, call, hash(user, first, middle), &same);
         first = same ? middle : first;
         end = same ? end : middle;
     }
@@ -58,7 +59,7 @@ zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim 
     if (st == ZRO_OK)
         st = zro__is_same(board, call, claim->n, &same);
     if (st == ZRO_OK) /* where ranks have different numbers of texts, the first one says so */
-        st = find_difference(board, call, claim, same ? claim->n : 1, &i);
+        st = zro__find_difference(board, call, same ? claim->n : 1, hash_texts, claim, &i);
     if (st != ZRO_OK)
         return st;
     text[0] = '\0';

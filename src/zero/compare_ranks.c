@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "group/group.h"
 #include "zero/optim.h"
@@ -154,6 +155,67 @@ zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t fir
         claim.n = SETTINGS + zro_optim_groups(opt) * zro_optim_values(opt) + opt->n_params - first;
     }
     return zro__leave(group, zro__claim_agree(&group->ranks.board, call, &claim, st));
+}
+
+/* ---- first values ---- */
+
+/* Values that exist once cannot differ. */
+static uint64_t hash_first_values(const void *user, size_t first, size_t end)
+{
+    const zro_optim *opt = user;
+    uint64_t hash = ZRO__HASH_START, one = 0;
+
+    for (size_t i = first; i < end; i++) {
+        const zro__place *place = zro__param_place(opt->params[i].param);
+
+        if ((place != NULL && place->kind == ZRO_MEMORY_ONCE) || opt->params[i].param->data == NULL
+            || zro_params_hash(opt->params[i].param, 1, &one) != ZRO_OK)
+            continue;
+        hash = zro__hash(hash, &one, sizeof one);
+    }
+    return hash;
+}
+
+/* Inside the lane. */
+static zro_status compare_first_values(const zro_optim *opt, zro_group *group)
+{
+    zro__board *board = &group->ranks.board;
+    char name[ZRO__NAME_BYTES];
+    int64_t hash, first;
+    int32_t odd;
+    size_t param = 0;
+    int same;
+    zro_status st = zro__is_same(board, ZRO__CALL_STEP, hash_first_values(opt, 0, opt->n_params), &same);
+
+    if (st != ZRO_OK || same)
+        return st;
+    st = zro__find_difference(board, ZRO__CALL_STEP, opt->n_params, hash_first_values, opt, &param);
+    hash = first = (int64_t)hash_first_values(opt, param, param + 1);
+    if (st == ZRO_OK)
+        st = zro_broadcast(group, &first, 1, ZRO_I64, 0);
+    odd = hash == first ? board->size : board->rank;
+    if (st == ZRO_OK)
+        st = zro_all_reduce(group, &odd, 1, ZRO_I32, ZRO_MIN);
+    if (st == ZRO_OK && board->rank == 0)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "parameter %s has other values on rank %d than on rank 0 before the first step, and each rank keeps those of "
+                 "what it owns; begin with zro_param_publish(optim, ZRO_ALL_PARAMS, 0), or set the same values on all ranks",
+                 zro__param_name(opt->params[param].name, param, name), (int)odd);
+    return st;
+}
+
+zro_status zro__optim_compare_first_values(zro_optim *opt)
+{
+    zro_group *group = opt->cycle.group;
+    zro_status st;
+
+    if (opt->said_first || zro__optim_ranks(opt) < 2)
+        return ZRO_OK;
+    st = zro__enter(group);
+    if (st != ZRO_OK)
+        return st;
+    opt->said_first = 1;
+    return zro__leave(group, compare_first_values(opt, group));
 }
 
 /* ---- a step ---- */

@@ -1,4 +1,5 @@
 /* What ranks must agree about once an optimizer is made, and where memory of one does not lie like that of the others. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,52 @@ static void one_of_many(zt_rank *t)
     zro_optim_destroy(opt);
     free(params);
     free(data);
+}
+
+/* Parameters that begin with different values: told once, by rank 0, with the first such parameter and the rank. */
+static void keep_warning(void *user, zro_log_level level, const char *text)
+{
+    if (level == ZRO_LOG_WARN)
+        snprintf(user, 1024, "%s", text);
+}
+
+static void first_values(zt_rank *t)
+{
+    for (int odd = 0; odd < 2; odd++) {
+        float data[3][2000], grad[2000] = { 0 };
+        char warning[1024] = "", expected[100];
+        zro_group_config config = zt_config();
+        zro_param params[3];
+        zro_param_group list = { .params = params, .n = 3 };
+        zro_group *group;
+        zro_optim *opt;
+
+        config.settings.log = keep_warning;
+        config.settings.log_user = warning;
+        group = zt_group_with(t, &config);
+        for (int i = 0; i < 3; i++) {
+            zro_param_init(&params[i]);
+            params[i].shape[0] = 2000;
+            params[i].data = data[i];
+            zro_param_set_grad(&params[i], grad);
+            for (int k = 0; k < 2000; k++)
+                data[i][k] = (float)k;
+        }
+        params[1].name = "bias";
+        if (odd && is_last(t))
+            data[1][1999] = data[2][0] = -1;
+        CHECK_OK(zro_optim_create(group, &list, 1, zro_rule_sgd(), NULL, NULL, &opt));
+        CHECK_OK(zro_optim_step(opt, NULL));
+        snprintf(expected, sizeof expected, "parameter bias has other values on rank %d than on rank 0", t->size - 1);
+        CHECK(odd && t->rank == 0 ? strstr(warning, expected) != NULL : warning[0] == '\0');
+        warning[0] = '\0';
+        if (is_last(t))
+            data[1][0] = -1;
+        CHECK_OK(zro_optim_step(opt, NULL));
+        CHECK(warning[0] == '\0');
+        zro_optim_destroy(opt);
+        zro_group_destroy(group);
+    }
 }
 
 static void different_arguments(zt_rank *t)
@@ -271,6 +318,7 @@ static void freed_apart(zt_rank *t)
 }
 
 const zt_case cases_zero_agree[] = {
+    { "S95_first_values", first_values, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
     { "S96_one_of_many", one_of_many, ZT_WORLD(2) | ZT_WORLD(7), ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_steps", different_steps, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_arguments", different_arguments, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
