@@ -1,6 +1,5 @@
 /* The same bits from every rule, whatever computes them: instruction sets, threads, splits into ranges, the caller's
  * floating-point mode.  What they are compared with is the base instruction set on one thread with the parameter whole. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,22 +11,6 @@
 #include "zt/zt.h"
 
 enum { STEPS = 4 };
-
-/* Element types of parameter and gradient, and whether masters are kept. */
-static const struct {
-    zro_dtype dtype, grad;
-    zro_switch masters;
-    zro_rounding rounding;
-} types[] = {
-    { ZRO_F32, ZRO_F32, ZRO_ON, ZRO_NEAREST },      { ZRO_F64, ZRO_F64, ZRO_ON, ZRO_NEAREST },
-    { ZRO_BF16, ZRO_BF16, ZRO_ON, ZRO_NEAREST },    { ZRO_F16, ZRO_F16, ZRO_ON, ZRO_NEAREST },
-    { ZRO_BF16, ZRO_F32, ZRO_ON, ZRO_NEAREST },     { ZRO_BF16, ZRO_BF16, ZRO_OFF, ZRO_NEAREST },
-    { ZRO_F16, ZRO_F32, ZRO_OFF, ZRO_NEAREST },     { ZRO_F32, ZRO_BF16, ZRO_ON, ZRO_NEAREST },
-    { ZRO_F64, ZRO_F32, ZRO_ON, ZRO_NEAREST },      { ZRO_F32, ZRO_F64, ZRO_ON, ZRO_NEAREST },
-    { ZRO_BF16, ZRO_F32, ZRO_OFF, ZRO_STOCHASTIC },
-};
-
-enum { N_TYPES = sizeof types / sizeof *types };
 
 /* Steps with the same random gradients, whatever parameters they are cut into. */
 static void train(bed *b, zro_optim *opt, uint64_t seed, int wild)
@@ -78,10 +61,10 @@ static void bits(zt_rank *t)
         zro_optim *reference, *other;
         bed whole, pieces, start;
 
-        config.masters = types[type].masters;
-        config.rounding = types[type].rounding;
+        config.masters = element_types[type].masters;
+        config.rounding = element_types[type].rounding;
         config.settings.kernels = ZRO_KERNELS_BASE;
-        bed_init(&whole, types[type].dtype, types[type].grad, &count, 1);
+        bed_init(&whole, element_types[type].dtype, element_types[type].grad, &count, 1);
         bed_fill(&whole, &t->random);
         bed_split(&start, &whole, &count, 1);
         reference = bed_optim(&whole, settings[r], &config);
@@ -114,34 +97,6 @@ static void bits(zt_rank *t)
         bed_free(&start);
     }
     zt_note(t, "%zu comparisons", compared);
-}
-
-/* One number over everything that all rules compute on all types, for whoever compares builds: it is shown. */
-static void hashes(zt_rank *t)
-{
-    uint64_t all = 0, hash;
-
-    for (size_t type = 0; type < N_TYPES; type++) {
-        for (size_t r = 0; r < SETTINGS; r++) {
-            const size_t count = 3000;
-            zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
-            zro_optim *opt;
-            bed b;
-
-            config.masters = types[type].masters;
-            config.rounding = types[type].rounding;
-            config.clip_norm = 10;
-            bed_init(&b, types[type].dtype, types[type].grad, &count, 1);
-            bed_fill(&b, &t->random);
-            opt = bed_optim(&b, settings[r], &config);
-            train(&b, opt, t->seed + r, r % 2 == 1);
-            CHECK_OK(zro_params_hash(b.params, 1, &hash));
-            all = zt_mix(all, hash);
-            zro_optim_destroy(opt);
-            bed_free(&b);
-        }
-    }
-    zt_note(t, "%016" PRIx64, all);
 }
 
 #if defined(__x86_64__)
@@ -338,7 +293,6 @@ const zt_case cases_optim_bits[] = {
 #if defined(__x86_64__)
     { "optim_bits_mode", mode_is_kept, 0, ZT_BOTH, 0, 0, 0, 0 },
 #endif
-    { "optim_hashes", hashes, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_special_values", special_values, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_absent", absent_is_not_zero, 0, ZT_BOTH, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },

@@ -35,6 +35,15 @@ const char *const settings[SETTINGS] = {
     "radam beta2=0.5 weight_decay=0.1",
 };
 
+const element_type element_types[ELEMENT_TYPES] = {
+    { ZRO_F32, ZRO_F32, ZRO_ON, ZRO_NEAREST },      { ZRO_F64, ZRO_F64, ZRO_ON, ZRO_NEAREST },
+    { ZRO_BF16, ZRO_BF16, ZRO_ON, ZRO_NEAREST },    { ZRO_F16, ZRO_F16, ZRO_ON, ZRO_NEAREST },
+    { ZRO_BF16, ZRO_F32, ZRO_ON, ZRO_NEAREST },     { ZRO_BF16, ZRO_BF16, ZRO_OFF, ZRO_NEAREST },
+    { ZRO_F16, ZRO_F32, ZRO_OFF, ZRO_NEAREST },     { ZRO_F32, ZRO_BF16, ZRO_ON, ZRO_NEAREST },
+    { ZRO_F64, ZRO_F32, ZRO_ON, ZRO_NEAREST },      { ZRO_F32, ZRO_F64, ZRO_ON, ZRO_NEAREST },
+    { ZRO_BF16, ZRO_F32, ZRO_OFF, ZRO_STOCHASTIC },
+};
+
 void setting_read(setting *s, const char *text)
 {
     char *word, *rest;

@@ -4,8 +4,17 @@
 
 #include "zro.h"
 
-enum { SETTINGS = 26, SETTING_VALUES = 16 };
+enum { SETTINGS = 26, SETTING_VALUES = 16, ELEMENT_TYPES = 11 };
 extern const char *const settings[SETTINGS];
+
+/* Element types of parameter and gradient, and how 16-bit parameters are kept: with masters, or rounded in place. */
+typedef struct element_type {
+    zro_dtype dtype, grad;
+    zro_switch masters;
+    zro_rounding rounding;
+} element_type;
+
+extern const element_type element_types[ELEMENT_TYPES];
 
 typedef struct setting {
     const char *from; /* the text that was read */
