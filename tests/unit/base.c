@@ -1,4 +1,4 @@
-/* Status, memory, points, log and clock: the rest of the base. */
+/* Status, memory, settings, parameters, texts, points, log and clock: the rest of the base. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,10 +14,14 @@
 
 #include "base/bounds.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/param.h"
 #include "base/point.h"
+#include "base/settings.h"
 #include "base/status.h"
+#include "base/text.h"
 
 static void every_code_has_name_and_text(void **state)
 {
@@ -32,6 +36,8 @@ static void every_code_has_name_and_text(void **state)
     assert_string_equal(zro_status_name((zro_status)11), "UNKNOWN");
     assert_string_equal(zro_status_name((zro_status)-1), "UNKNOWN");
     assert_non_null(zro_status_text((zro_status)99));
+    assert_int_equal(zro_error_set(ZRO_ERR_LOST, NULL), ZRO_ERR_LOST);
+    assert_string_equal(zro_last_error(), "a rank is gone");
 }
 
 static void fail_writes_the_text(void **state)
@@ -184,6 +190,9 @@ static void arenas_hand_out_arrays(void **state)
     assert_int_equal(zro__arena_arrays(&arena, &account, "too much", (zro__array[]){ { &a, SIZE_MAX / 2, 3 } }, 1),
                      ZRO_ERR_MEMORY);
     assert_non_null(strstr(zro_last_error(), "too much"));
+    arena.overflow = 1;
+    assert_int_equal(zro__arena_arrays(&arena, &account, "what did not fit", (zro__array[]){ { &a, 1, 1 } }, 1),
+                     ZRO_ERR_MEMORY);
     zro__arena_free(&arena);
 }
 
@@ -194,6 +203,11 @@ static void arrays_grow(void **state)
     size_t capacity = 0;
 
     (void)state;
+    assert_true(zro__grow(&account, &array, &capacity, 10, sizeof *array) && capacity == 10);
+    assert_true(zro__grow(&account, &array, &capacity, 11, sizeof *array) && capacity == 20);
+    zro__free(array);
+    array = NULL;
+    capacity = 0;
     for (size_t n = 0; n < 1000; n++) {
         assert_true(zro__grow(&account, &array, &capacity, n + 1, sizeof *array));
         assert_true(capacity > n && capacity <= 2 * n + 1);
@@ -205,6 +219,226 @@ static void arrays_grow(void **state)
     assert_true(capacity < 2000 && array[999] == 999);
     zro__free(array);
     assert_int_equal(atomic_load(&account.in_use), 0);
+}
+
+#define REFUSED(call, status, text)                                                                                            \
+    do {                                                                                                                       \
+        assert_int_equal(call, status);                                                                                        \
+        assert_string_equal(zro_last_error(), text);                                                                           \
+    } while (0)
+
+static void settings_are_checked(void **state)
+{
+    const zro_settings good = ZRO_SETTINGS_INIT;
+    zro_settings s = good;
+
+    (void)state;
+    assert_int_equal(zro__settings_check(&s), ZRO_OK);
+    s.threads = 256;
+    s.fast = ZRO_OFF;
+    s.log_level = ZRO_LOG_DEBUG;
+    s.kernels = ZRO_KERNELS_BASE;
+    assert_int_equal(zro__settings_check(&s), ZRO_OK);
+    s.threads = 257;
+    REFUSED(zro__settings_check(&s), ZRO_ERR_INVALID, "settings: threads = 257, must be in [1, 256]");
+    s.threads = 0;
+    REFUSED(zro__settings_check(&s), ZRO_ERR_INVALID, "settings: threads = 0, must be in [1, 256]");
+    s = good;
+    s.fast = (zro_switch)2;
+    REFUSED(zro__settings_check(&s), ZRO_ERR_INVALID, "settings: fast = 2, must be on or off");
+    s = good;
+    for (int k = -1; k <= 4; k += 5) {
+        char text[80];
+
+        s.kernels = (zro_kernels)k;
+        snprintf(text, sizeof text, "settings: kernels = %d is none of auto, base, avx2, avx512", k);
+        REFUSED(zro__settings_check(&s), ZRO_ERR_INVALID, text);
+        s.kernels = ZRO_KERNELS_AUTO;
+        s.log_level = (zro_log_level)k;
+        snprintf(text, sizeof text, "settings: log_level = %d is none of off, warn, info, debug", k);
+        REFUSED(zro__settings_check(&s), ZRO_ERR_INVALID, text);
+        s.log_level = ZRO_LOG_OFF;
+    }
+    assert_int_equal(zro__settings_check(&s), ZRO_OK);
+}
+
+/* A struct of the library's version, and of an older and a newer one, whose programs know fewer and more fields. */
+typedef struct sized {
+    size_t struct_size;
+    int known, added, later;
+} sized;
+
+static void structs_have_versions(void **state)
+{
+    enum { OLD = offsetof(sized, added), OURS = offsetof(sized, later) };
+    const sized defaults = { OURS, 1, 2, 3 };
+    sized given = { OLD, 5, 6, 7 }, taken = defaults;
+
+    (void)state;
+    assert_int_equal(zro__config_take("sized", NULL, OLD, &taken, OURS), ZRO_OK);
+    assert_true(taken.known == 1 && taken.added == 2);
+    assert_int_equal(zro__config_take("sized", &given, OLD, &taken, OURS), ZRO_OK);
+    assert_true(taken.struct_size == OURS && taken.known == 5 && taken.added == 2 && taken.later == 3);
+    given.struct_size = sizeof given;
+    assert_int_equal(zro__config_take("sized", &given, OLD, &taken, OURS), ZRO_OK);
+    assert_true(taken.struct_size == OURS && taken.known == 5 && taken.added == 6 && taken.later == 3);
+    given.struct_size = OLD - 1;
+    REFUSED(zro__config_take("sized", &given, OLD, &taken, OURS), ZRO_ERR_INVALID,
+            "sized: struct_size = 11; begin with its initializer");
+    given.struct_size = 4097;
+    REFUSED(zro__config_take("sized", &given, OLD, &taken, OURS), ZRO_ERR_INVALID,
+            "sized: struct_size = 4097; begin with its initializer");
+
+    given = (sized){ OLD, 5, 6, 7 };
+    assert_int_equal(zro__config_give("no size", &defaults, OURS, &given), ZRO_OK);
+    assert_true(given.struct_size == OLD && given.known == 1 && given.added == 6 && given.later == 7);
+    given.struct_size = sizeof given;
+    assert_int_equal(zro__config_give("no size", &defaults, OURS, &given), ZRO_OK);
+    assert_true(given.struct_size == sizeof given && given.known == 1 && given.added == 2 && given.later == 7);
+    given.struct_size = 7;
+    REFUSED(zro__config_give("no size", &defaults, OURS, &given), ZRO_ERR_INVALID, "no size");
+    given.struct_size = 4097;
+    REFUSED(zro__config_give("no size", &defaults, OURS, &given), ZRO_ERR_INVALID, "no size");
+    REFUSED(zro__config_give("no size", &defaults, OURS, NULL), ZRO_ERR_INVALID, "no size");
+}
+
+static zro_param param_of(void *data, size_t count)
+{
+    zro_param p = ZRO_PARAM_INIT;
+
+    p.data = data;
+    p.shape[0] = count;
+    return p;
+}
+
+static void params_are_counted(void **state)
+{
+    zro_param p = param_of(NULL, 7);
+    char shape[ZRO__SHAPE_BYTES];
+
+    (void)state;
+    assert_int_equal(zro_param_count(NULL), 0);
+    assert_int_equal(zro_param_count(&p), 7);
+    p.n_dims = 0;
+    assert_int_equal(zro_param_count(&p), 1);
+    assert_string_equal(zro__param_shape(&p, shape), "");
+    p.n_dims = 3;
+    p.shape[1] = p.shape[2] = SIZE_MAX / 4;
+    assert_true(zro_param_count(&p) == SIZE_MAX);
+    p.shape[0] = SIZE_MAX / 4;
+    p.shape[2] = 0; /* counted before the product overflows */
+    assert_int_equal(zro_param_count(&p), 0);
+    p.n_dims = ZRO_MAX_DIMS + 1;
+    assert_true(zro_param_count(&p) == SIZE_MAX);
+    for (int i = 0; i < ZRO_MAX_DIMS; i++)
+        p.shape[i] = 2;
+    assert_string_equal(zro__param_shape(&p, shape), "2x2x2x2x2x2x2x2");
+    zro_param_set_grad(&p, shape);
+    assert_true(p.grad == shape && p.grad_present == 1);
+    zro_param_set_grad(&p, NULL);
+    assert_true(p.grad == NULL && p.grad_present == 0);
+    zro_param_set_grad(NULL, shape);
+}
+
+static void params_are_checked(void **state)
+{
+    float x[2];
+    zro_param p = param_of(x, 2);
+
+    (void)state;
+    assert_int_equal(zro__param_check(&p, 3), ZRO_OK);
+    p.data = NULL;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, "parameter 3: data is NULL");
+    p.shape[0] = 0;
+    assert_int_equal(zro__param_check(&p, 3), ZRO_OK);
+    p.name = "w";
+    p.layout = ZRO_LAYOUT_SPARSE;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, "parameter w: its layout is sparse, must be dense");
+    p.layout = ZRO_LAYOUT_STRIDED;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, "parameter w: its layout is strided, must be dense");
+    p.layout = (zro_layout)9;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, "parameter w: its layout is unknown, must be dense");
+    p.layout = ZRO_LAYOUT_DENSE;
+    p.shape[0] = SIZE_MAX / 16;
+    assert_int_equal(zro__param_check_shape(&p, 3), ZRO_OK);
+    p.shape[0]++;
+    REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, "parameter w: its shape has more elements than memory can hold");
+    p.n_dims = 2;
+    p.shape[1] = 0; /* no elements, and yet a shape that cannot be */
+    REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, "parameter w: its shape has more elements than memory can hold");
+    p.n_dims = 9;
+    REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, "parameter w: 9 dimensions, at most 8 are possible");
+    p = param_of(x, 2);
+    assert_int_equal(zro__param_check_types(&p, 3), ZRO_OK);
+    p.grad_dtype = (zro_dtype)-2;
+    REFUSED(zro__param_check_types(&p, 3), ZRO_ERR_INVALID, "parameter 3: grad_dtype = -2 is no element type");
+    p.dtype = (zro_dtype)8;
+    REFUSED(zro__param_check_types(&p, 3), ZRO_ERR_INVALID, "parameter 3: dtype = 8 is no element type");
+}
+
+static void params_lie_apart(void **state)
+{
+    float x[8];
+    zro_param p[] = { param_of(x + 4, 4), param_of(x, 4), param_of(NULL, 0), param_of(NULL, 0), param_of(x + 2, 0) };
+    zro__numbered list[5];
+
+    (void)state;
+    for (int overlap = 0; overlap < 2; overlap++) {
+        for (size_t i = 0; i < 5; i++)
+            list[i] = (zro__numbered){ &p[i], i, zro_param_count(&p[i]) * sizeof(float) };
+        if (overlap == 0) {
+            assert_int_equal(zro__params_check_apart(list, 5), ZRO_OK);
+            p[1].shape[0] = 5;
+            p[1].name = "w";
+        } else {
+            REFUSED(zro__params_check_apart(list, 4), ZRO_ERR_INVALID, "parameters w and 0 share memory");
+        }
+    }
+    list[0] = list[2] = (zro__numbered){ &p[0], 0, 16 };
+    list[1] = (zro__numbered){ &p[2], 1, 0 };
+    list[2].index = 2;
+    REFUSED(zro__params_check_apart(list, 3), ZRO_ERR_INVALID, "parameter 0 is there twice");
+    list[0] = list[2] = (zro__numbered){ &p[2], 0, 0 };
+    list[1] = (zro__numbered){ &p[3], 1, 0 };
+    REFUSED(zro__params_check_apart(list, 3), ZRO_ERR_INVALID, "parameter 0 is there twice");
+}
+
+static void texts_are_cut_and_measured(void **state)
+{
+    char buffer[] = "........guard";
+    zro__text text = { buffer, 8, 0 }, nowhere = { NULL, 0, 0 };
+
+    (void)state;
+    zro__text_add(&text, "%d", 12345);
+    assert_string_equal(buffer, "12345");
+    zro__text_add(&text, "%s", "abcdef");
+    assert_string_equal(buffer, "12345ab");
+    assert_int_equal(text.at, 11);
+    zro__text_add(&text, "more");
+    assert_string_equal(buffer, "12345ab");
+    assert_string_equal(buffer + 8, "guard");
+    assert_int_equal(text.at, 15);
+    zro__text_add(&nowhere, "%s", "abcdef");
+    zro__text_add(&nowhere, "%s", "g");
+    assert_int_equal(nowhere.at, 7);
+}
+
+/* Every byte counts, and so does where one piece ends and the next begins. */
+static void hashes_see_every_byte(void **state)
+{
+    char bytes[20] = "";
+
+    (void)state;
+    for (size_t n = 0; n < sizeof bytes; n++) {
+        uint64_t before = zro__hash(ZRO__HASH_START, bytes, n);
+
+        assert_true(before != zro__hash(ZRO__HASH_START, bytes, n + 1));
+        for (size_t i = 0; i < n; i++) {
+            bytes[i] ^= 1;
+            assert_true(before != zro__hash(ZRO__HASH_START, bytes, n));
+            bytes[i] ^= 1;
+        }
+    }
 }
 
 #ifdef ZRO__POINTS
@@ -322,6 +556,13 @@ int main(void)
         cmocka_unit_test(accounts_count),
         cmocka_unit_test(arenas_hand_out_arrays),
         cmocka_unit_test(arrays_grow),
+        cmocka_unit_test(settings_are_checked),
+        cmocka_unit_test(structs_have_versions),
+        cmocka_unit_test(params_are_counted),
+        cmocka_unit_test(params_are_checked),
+        cmocka_unit_test(params_lie_apart),
+        cmocka_unit_test(texts_are_cut_and_measured),
+        cmocka_unit_test(hashes_see_every_byte),
 #ifdef ZRO__POINTS
         cmocka_unit_test(points_fail_at_the_nth_passing),
         cmocka_unit_test(points_list_kill_and_yield),

@@ -290,6 +290,26 @@ static void flat_shards_are_even(void **unused)
     }
 }
 
+/* Among borders that are equally even the choice is fixed, because every rank makes it for itself: in the middle of a block the
+ * lower one, and an even share is not rounded down before it is multiplied. */
+static void flat_borders_are_fixed(void **unused)
+{
+    static const struct {
+        size_t count;
+        int ranks;
+        size_t elements[5];
+    } cases[] = { { 3072, 2, { 1024, 2048 } }, { 3843, 5, { 1024, 1024, 0, 1024, 771 } } };
+
+    (void)unused;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        zro_plan *plan = make(of_sizes(&cases[c].count, 1), 1, cases[c].ranks, ZRO_PARTITION_FLAT, ZRO_OFF);
+
+        for (int r = 0; r < cases[c].ranks; r++)
+            assert_int_equal(zro_plan_elements(plan, r), cases[c].elements[r]);
+        zro_plan_destroy(plan);
+    }
+}
+
 /* Of as many parameters as there are, on as many ranks. */
 static void a_large_model(void **unused)
 {
@@ -735,22 +755,22 @@ static void check_find(const zro_plan *plan, const char *name, size_t want)
 
 static void names_are_found(void **unused)
 {
-    static const size_t sizes[] = { 1, 1, 1, 1, 1, 1, 1, 1 };
-    static const char *const names[] = { "b", "5", "a", NULL, "b", NULL, "", "aa" };
-    static const size_t list[] = { 6, 7 };
-    model *m = of_sizes(sizes, 8);
-    zro_param_group group = { .params = m->params, .index = list, .n = 2 };
+    static const size_t sizes[] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    static const char *const names[] = { "b", "5", "a", NULL, "b", NULL, "", "aa", "3" };
+    static const size_t list[] = { 6, 7, 8 };
+    model *m = of_sizes(sizes, 9);
+    zro_param_group group = { .params = m->params, .index = list, .n = 3 };
     zro_plan *plan;
 
     (void)unused;
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < 9; i++)
         m->params[i].name = names[i];
     m->groups[0].n = 6;
     plan = make(m, 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
     assert_int_equal(zro_plan_add_group(plan, &group), ZRO_OK);
     check_find(plan, "a", 2);
     check_find(plan, "b", 0); /* the first of two */
-    check_find(plan, "3", 3);
+    check_find(plan, "3", 3); /* an index that is another's name */
     check_find(plan, "5", 1); /* a name that is another's index */
     check_find(plan, "", 6);
     check_find(plan, "aa", 7);
@@ -759,6 +779,10 @@ static void names_are_found(void **unused)
     zro__plan_undo(plan);
     check_find(plan, "aa", SIZE_MAX);
     check_find(plan, "b", 0);
+    zro_plan_destroy(plan);
+    m->groups[0].n = 2; /* the table of names is never full, so that a search for another one ends */
+    plan = make(m, 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
+    check_find(plan, "c", SIZE_MAX);
     zro_plan_destroy(plan);
 }
 
@@ -856,7 +880,8 @@ static void check_lists_refused(const zro_param_group *group, const size_t *para
 static void buckets_are_refused(void **unused)
 {
     static const size_t sizes[] = { 1, 2, 3 }, in_order[] = { 0, 1, 2, 0 }, twice[] = { 0, 1, 0 }, far[] = { 0, 3, 2 };
-    static const size_t one_two[] = { 1, 2 }, two_one[] = { 2, 1 }, one_one[] = { 1, 1 }, none[] = { 3, 0 };
+    static const size_t one_two[] = { 1, 2 }, two_one[] = { 2, 1 }, one_one[] = { 1, 1 }, two_two[] = { 2, 2 };
+    static const size_t none[] = { 3, 0 };
     static const size_t many[] = { 2, SIZE_MAX };
     model *m = of_sizes(sizes, 3);
     zro_param_group *g = m->groups;
@@ -875,6 +900,8 @@ static void buckets_are_refused(void **unused)
     check_lists_refused(g, in_order, none, 2, "bucket 1 has no parameters");
     check_lists_refused(g, in_order, many, 2,
                         "bucket 1 has 18446744073709551615 parameters, and with them the buckets have more than the groups, 3");
+    check_lists_refused(g, in_order, two_two, 2,
+                        "bucket 1 has 2 parameters, and with them the buckets have more than the groups, 3");
     m->params[1].dtype = ZRO_BF16;
     check_lists_refused(g, in_order, two_one, 2,
                         "bucket 0: parameter 0 is f32 on device 0, and parameter w bf16 on device 0; a bucket has one type and "
@@ -906,7 +933,7 @@ static void check_group_refused(const model *m, zro_partition partition, const c
 static void groups_are_refused(void **unused)
 {
     static const size_t sizes[] = { 1, 2, 3 };
-    static const int32_t owners[] = { 1, 0, 2 };
+    static const int32_t owners[] = { 1, 0, 2 }, negative[] = { 0, -1 };
     model *m = of_sizes(sizes, 3);
     zro_param_group *g = m->groups;
     zro_param *p = &m->params[1];
@@ -923,6 +950,8 @@ static void groups_are_refused(void **unused)
     g[0].owners = owners;
     g[1].owners = owners + 1;
     check_group_refused(m, ZRO_PARTITION_GIVEN, "parameter 2: its owner is 2, must be in [0, 2)");
+    g[1].owners = negative;
+    check_group_refused(m, ZRO_PARTITION_GIVEN, "parameter 2: its owner is -1, must be in [0, 2)");
     g[1].owners = NULL;
     check_group_refused(m, ZRO_PARTITION_GIVEN, "parameter group 1 has no owners, but the partition is given");
     g[0].owners = NULL;
@@ -951,8 +980,9 @@ static void questions_are_refused(void **unused)
     static const size_t sizes[] = { 3, 0 }, others[] = { 3, 1 };
     zro_plan *a = make(of_sizes(sizes, 2), 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
     zro_plan *b = make(of_sizes(others, 2), 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
-    zro_plan *c = make(of_sizes(others, 1), 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
+    zro_plan *c = make(of_sizes(others, 1), 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF), *d;
     const zro_range *ranges;
+    model *m;
     size_t n;
     int owner;
 
@@ -973,6 +1003,18 @@ static void questions_are_refused(void **unused)
     REFUSED(zro_plan_find(a, "w", &n), "there is no parameter named \"w\"");
     REFUSED(zro_plan_intersect(a, b, NULL, 0, &n),
             "plan_intersect: parameter 1 is 1 with 0 elements of f32 in one plan, and 1 with 1 of f32 in the other");
+    m = of_sizes(others, 2);
+    m->params[1].name = "w";
+    d = make(m, 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
+    REFUSED(zro_plan_intersect(b, d, NULL, 0, &n),
+            "plan_intersect: parameter 1 is 1 with 1 elements of f32 in one plan, and w with 1 of f32 in the other");
+    zro_plan_destroy(d);
+    m->params[1].name = NULL;
+    m->params[1].dtype = ZRO_BF16;
+    d = make(m, 1, 2, ZRO_PARTITION_FLAT, ZRO_OFF);
+    REFUSED(zro_plan_intersect(b, d, NULL, 0, &n),
+            "plan_intersect: parameter 1 is 1 with 1 elements of f32 in one plan, and 1 with 1 of bf16 in the other");
+    zro_plan_destroy(d);
     REFUSED(zro_plan_intersect(a, c, NULL, 0, &n), "plan_intersect: one plan has 2 parameters, the other 1");
     REFUSED(zro_plan_intersect(a, a, NULL, 0, NULL), "plan_intersect: n is NULL");
     REFUSED(zro_plan_intersect(a, NULL, NULL, 0, &n), "the plan is NULL");
@@ -1056,6 +1098,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(partitions_cover_everything),
         cmocka_unit_test(flat_shards_are_even),
+        cmocka_unit_test(flat_borders_are_fixed),
         cmocka_unit_test(a_large_model),
         cmocka_unit_test(one_rank_has_everything),
         cmocka_unit_test(greedy_is_pytorchs),
