@@ -11,7 +11,7 @@ static const struct {
 
 int zro__dtype_is_known(zro_dtype dtype)
 {
-    return (int)dtype >= 0 && (size_t)dtype < sizeof types / sizeof *types;
+    return (size_t)dtype < sizeof types / sizeof *types;
 }
 
 int zro__dtype_is_float(zro_dtype dtype)

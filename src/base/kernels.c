@@ -9,5 +9,5 @@ const zro__kernels *zro__kernels_get(zro_kernels which)
 
     if (which == ZRO_KERNELS_AUTO)
         which = best;
-    return (int)which >= ZRO_KERNELS_BASE && which <= best ? ZRO__ISA_PICK(zro__kernels, which) : NULL;
+    return which <= best ? ZRO__ISA_PICK(zro__kernels, which) : NULL;
 }

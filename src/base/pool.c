@@ -168,8 +168,7 @@ void zro__pool_destroy(zro__pool *pool)
 {
     if (pool == NULL)
         return;
-    if (pool->started > 0)
-        start_round(pool, NULL, NULL, 0);
+    start_round(pool, NULL, NULL, 0);
     for (uint32_t i = 0; i < pool->started; i++)
         pthread_join(pool->workers[i].thread, NULL);
     zro__free(pool);

@@ -26,7 +26,7 @@ static const struct {
 
 static int is_known(zro_status status)
 {
-    return (int)status >= 0 && (size_t)status < sizeof codes / sizeof *codes;
+    return (size_t)status < sizeof codes / sizeof *codes;
 }
 
 const char *zro_status_name(zro_status status)

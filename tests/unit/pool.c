@@ -6,13 +6,16 @@
 
 #include <assert.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/point.h"
 #include "base/pool.h"
+#include "base/thread.h"
 
 enum { ITEMS = 1000 };
 
@@ -112,6 +115,56 @@ static void created_and_destroyed_unused(void **state)
     }
 }
 
+static int blocks(int signal)
+{
+    sigset_t now;
+
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &now), 0);
+    return sigismember(&now, signal);
+}
+
+static void note_mask(void *ctx, size_t first, size_t last)
+{
+    unsigned char *blocked = ctx;
+
+    for (size_t i = first; i < last; i++)
+        blocked[i] = blocks(SIGINT) && blocks(SIGUSR1);
+}
+
+/* Signals are the program's: only its own threads get them, and its mask is as it was. */
+static void workers_block_signals(void **state)
+{
+    unsigned char blocked[3] = { 1, 0, 0 };
+    zro__pool *pool;
+
+    (void)state;
+    assert_int_equal(zro__pool_create(NULL, 3, &pool), ZRO_OK);
+    zro__pool_run(pool, note_mask, blocked, 3);
+    zro__pool_destroy(pool);
+    assert_true(blocked[0] == 0 && blocked[1] == 1 && blocked[2] == 1);
+}
+
+/* More than fits into a small stack. */
+static _Thread_local char much[256 << 10];
+
+static void *use_much(void *arg)
+{
+    memset(much, 1, sizeof much);
+    return arg;
+}
+
+static void small_threads_of_a_program_with_much_storage(void **state)
+{
+    pthread_t thread;
+    void *result;
+    int here;
+
+    (void)state;
+    assert_int_equal(zro__thread_start(&thread, use_much, &here, 1, "a thread"), ZRO_OK);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, &here);
+}
+
 #ifdef ZRO__POINTS
 
 static void each_thread_may_fail_to_start(void **state)
@@ -175,6 +228,8 @@ int main(void)
         cmocka_unit_test(every_item_once),
         cmocka_unit_test(many_rounds),
         cmocka_unit_test(created_and_destroyed_unused),
+        cmocka_unit_test(workers_block_signals),
+        cmocka_unit_test(small_threads_of_a_program_with_much_storage),
 #ifdef ZRO__POINTS
         cmocka_unit_test(each_thread_may_fail_to_start),
         cmocka_unit_test(memory_may_run_out),
