@@ -38,7 +38,7 @@ typedef struct zro__drive {
     void *user;
     const zro__factors *factors;
     size_t ahead;   /* how many elements ahead to prefetch; 0: not at all */
-    int stochastic; /* bf16 data without a master are rounded up or down by chance */
+    int stochastic; /* bf16 data are rounded up or down by chance; there are no masters then */
     uint64_t key;   /* which random numbers decide that */
     int whole;      /* the loop wants all elements in one call */
     void *scratch;  /* if so: memory for 2 * count elements of the loop's type; NULL if the loop can work on the arrays */

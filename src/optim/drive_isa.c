@@ -136,7 +136,7 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
     d->loop(t);
     if (t->data == there)
         return;
-    if (d->stochastic && t->data == data && d->data_type == ZRO_BF16)
+    if (d->stochastic && d->data_type == ZRO_BF16)
         narrow_by_chance(there, t->data, n, d->key, t->first);
     else
         zro__convert(there, d->data_type, t->data, d->type, n);

@@ -331,7 +331,7 @@ static void masters_bytes(zt_rank *t)
     params[1] = b.params[0];
     CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, NULL, &opt));
     CHECK_OK(zro_optim_step(opt, NULL));
-    CHECK(info_of(opt).state_bytes < 256);
+    CHECK(info_of(opt).state_bytes == 64 + 16); /* one master, in a line of the caches, and a number per slot and parameter */
     zro_optim_destroy(opt);
     bed_free(&a);
     bed_free(&b);
@@ -372,6 +372,30 @@ static void stochastic(zt_rank *t)
     CHECK(hash[0] == hash[1] && hash[0] != hash[2]);
 }
 
+/* Chance is for bf16: f16 is rounded to nearest. */
+static void stochastic_is_for_bf16(zt_rank *t)
+{
+    static const size_t count = 100;
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_optim *opt;
+    bed a, b;
+
+    config.masters = ZRO_OFF;
+    bed_init(&a, ZRO_F16, ZRO_F16, &count, 1);
+    bed_fill(&a, &t->random);
+    bed_gradients(&a, &t->random, 1, 0);
+    bed_split(&b, &a, &count, 1);
+    for (int run = 0; run < 2; run++) {
+        config.rounding = run == 0 ? ZRO_NEAREST : ZRO_STOCHASTIC;
+        opt = bed_optim(run == 0 ? &a : &b, "sgd lr=0.1", &config);
+        CHECK_OK(zro_optim_step(opt, NULL));
+        zro_optim_destroy(opt);
+    }
+    CHECK(bed_equal(&a, &b));
+    bed_free(&a);
+    bed_free(&b);
+}
+
 /* ---- hash ---- */
 
 static void hash_tells_apart(zt_rank *t)
@@ -399,6 +423,19 @@ static void hash_tells_apart(zt_rank *t)
     memcpy((char *)x.params[0].data + sizeof nan, &nan, sizeof nan);
     CHECK_OK(zro_params_hash(x.params, N, &b));
     CHECK(a == b); /* a NaN is a NaN */
+    bed_set(x.params[0].data, ZRO_F32, 1, INFINITY);
+    CHECK_OK(zro_params_hash(x.params, N, &b));
+    CHECK(a != b);
+    bed_set(x.params[0].data, ZRO_F32, 1, -INFINITY);
+    CHECK_OK(zro_params_hash(x.params, N, &a));
+    CHECK(a != b);
+    x.params[1].dtype = (zro_dtype)77;
+    CHECK_STATUS(zro_params_hash(x.params, N, &a), ZRO_ERR_INVALID);
+    x.params[1].dtype = ZRO_F32;
+    x.params[1].n_dims = 9;
+    CHECK_STATUS(zro_params_hash(x.params, N, &a), ZRO_ERR_INVALID);
+    CHECK_TEXT("parameter 1: its dtype is unknown, or its shape is too large");
+    x.params[1].n_dims = 1;
     x.params[0].data = NULL;
     CHECK_STATUS(zro_params_hash(x.params, N, &a), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_params_hash(NULL, 1, &a), ZRO_ERR_INVALID);
@@ -416,6 +453,7 @@ const zt_case cases_optim_gradients[] = {
     { "S68_masters", masters, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_masters_bytes", masters_bytes, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_stochastic", stochastic, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_stochastic_is_for_bf16", stochastic_is_for_bf16, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_hash", hash_tells_apart, 0, ZT_BOTH, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

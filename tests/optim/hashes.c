@@ -19,6 +19,7 @@
 #include "base/kernels.h"
 #include "bed.h"
 #include "optim/lr.h"
+#include "optim/wolfe.h"
 #include "settings.h"
 #include "zt/list.h"
 #include "zt/zt.h"
@@ -330,6 +331,47 @@ static uint64_t hash_search(size_t row, zro_dtype dtype)
     return hash;
 }
 
+/* A polynomial whose values are rounded, so that points are often equally high. */
+typedef struct curve {
+    double c[5], step;
+    uint64_t hash;
+} curve;
+
+static zro_status look_at_curve(void *user, zro__wolfe_point *p)
+{
+    curve *k = user;
+
+    p->f = p->slope = 0;
+    for (int i = 4; i >= 0; i--)
+        p->f = p->f * p->t + k->c[i];
+    for (int i = 4; i > 0; i--)
+        p->slope = p->slope * p->t + i * k->c[i];
+    p->f = k->step > 0 ? floor(p->f / k->step) * k->step : p->f;
+    k->hash = zt_mix(add_number(k->hash, p->t), (uint64_t)p->buffer);
+    return ZRO_OK;
+}
+
+/* The points that the line search looks at, and what it finds. */
+static uint64_t hash_wolfe(zro_dtype dtype)
+{
+    uint64_t random = 1;
+    curve k = { .hash = 0 };
+
+    for (int i = 0; i < 1000; i++) {
+        zro__wolfe w = { look_at_curve, &k, 1, 1 + zt_below(&random, 12), dtype };
+        zro__wolfe_point start = { 0, 0, 0, 0 }, found;
+
+        for (int c = 0; c < 5; c++)
+            k.c[c] = ((double)zt_below(&random, 2000) - 1000) / 100;
+        k.c[1] = -fabs(k.c[1]) - 0.01;
+        k.step = (double)zt_below(&random, 3) / 4;
+        CHECK_OK(look_at_curve(&k, &start));
+        CHECK_OK(zro__wolfe_search(&w, &start, (1 + (double)zt_below(&random, 100)) / 30, &found));
+        k.hash = add_number(add_number(k.hash, found.t), found.f);
+    }
+    return k.hash;
+}
+
 /* ---- the table ---- */
 
 /* Another C library may have another pow and cos, which are not exact; then the rows that use them say nothing. */
@@ -353,7 +395,7 @@ static int uses_library(const char *name)
            || strstr(name, "schedule") != NULL;
 }
 
-enum { ROWS = 1 + SETTINGS + MORE + SCHEDULES + SEARCHES, HASHES_BYTES = ELEMENT_TYPES * 9 + 1 };
+enum { ROWS = 2 + SETTINGS + MORE + SCHEDULES + SEARCHES, HASHES_BYTES = ELEMENT_TYPES * 9 + 1 };
 
 typedef struct table {
     const char *names[ROWS];
@@ -383,6 +425,8 @@ static void add_hash(table *t, const char *name, uint64_t hash)
 
 static void make_table(table *t, zro_kernels kernels)
 {
+    static const char line_searches[] = "line searches on polynomials";
+
     memset(t, 0, sizeof *t);
     add_hash(t, "pow and cos of the C library", hash_library());
     for (size_t type = 0; type < ELEMENT_TYPES; type++) {
@@ -403,6 +447,8 @@ static void make_table(table *t, zro_kernels kernels)
         add_hash(t, searches[i].name, hash_search(i, ZRO_F32));
         add_hash(t, searches[i].name, hash_search(i, ZRO_F64));
     }
+    add_hash(t, line_searches, hash_wolfe(ZRO_F32));
+    add_hash(t, line_searches, hash_wolfe(ZRO_F64));
 }
 
 int command_hashes(int argc, char **argv)

@@ -186,6 +186,24 @@ static void refuses_configs(zt_rank *t)
     zro_optim_destroy(opt);
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &sgd, NULL, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("rule sgd");
+    adamw.struct_size = offsetof(zro_adamw_config, amsgrad); /* an older one, which ends before that field */
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt));
+    CHECK(value(opt, 0, "weight_decay") == 0.25 && value(opt, 0, "amsgrad") == 0);
+    zro_optim_destroy(opt);
+    adamw.struct_size = sizeof(size_t);
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("adamw: the struct of values has struct_size = 8; begin with its initializer");
+    adamw.struct_size = 4097;
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("adamw: the struct of values has struct_size = 4097; begin with its initializer");
+    adamw.struct_size = sizeof adamw;
+    adamw.rule = NULL;
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("adamw: the struct of values is that of rule (null)");
+    group.n_values = 1;
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), NULL, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("adamw: values is NULL, but n_values = 1");
+    group.n_values = 0;
     sgd.nesterov = ZRO_ON;
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), &sgd, NULL, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("nesterov");
@@ -195,6 +213,24 @@ static void refuses_configs(zt_rank *t)
     config.clip_norm = -1;
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, &config, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("clip_norm = -1");
+    config.clip_norm = 1;
+    config.clip_norm_type = 0;
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, &config, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("clip_norm_type = 0, must be > 0");
+    config.clip_norm = 0; /* what is not used is not looked at */
+    config.scale_init = config.growth_interval = 0;
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, &config, &opt));
+    zro_optim_destroy(opt);
+    config.loss_scale = ZRO_ON;
+    config.scale_init = 0x1p-150; /* is 0 in f32 */
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, &config, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("scale_init = 7.00649e-46");
+    config.scale_init = 0x1.ffffffp127; /* is infinite in f32 */
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, &config, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("scale_init = 3.40282e+38");
+    config.scale_init = 0x1.fffffep127;
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_sgd(), NULL, &config, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("growth_interval = 0");
     zro_optim_config_init(&config);
     config.loss_scale = ZRO_ON;
     config.scale_backoff = 1;
@@ -228,6 +264,14 @@ static void refuses_missing_gradient(zt_rank *t)
     b.params[1].grad_present = 0;
     CHECK_OK(zro_optim_step(opt, NULL));
     CHECK(number(opt, 0, "step") == 1 && !slot(opt, 1, "step").present);
+    b.params[0].data = NULL;
+    CHECK_STATUS(zro_optim_step(opt, NULL), ZRO_ERR_INVALID);
+    CHECK_TEXT("parameter 0 has a gradient, but its data is NULL");
+    zro_optim_destroy(opt);
+    b.params[0].shape[0] = 0; /* what has no elements needs no memory */
+    b.params[0].grad = NULL;
+    opt = bed_optim(&b, "adam", NULL);
+    CHECK_OK(zro_optim_step(opt, NULL));
     zro_optim_destroy(opt);
     bed_free(&b);
 }
@@ -849,6 +893,11 @@ static void whole_rule(zt_rank *t)
     CHECK(bed_get(b.params[1].data, ZRO_F32, 4999) == -1 && bed_get(b.params[1].data, ZRO_F32, 10) == (double)(-10.f / 4999));
     zro_optim_destroy(opt);
     config.clip_value = 100;
+    memset(b.params[1].data, 0, large[1] * sizeof(float));
+    CHECK_OK(zro_optim_create(NULL, &group, 1, &rule, NULL, &config, &opt));
+    CHECK_OK(zro_optim_step(opt, NULL));
+    CHECK(bed_get(b.params[1].data, ZRO_F32, 4999) == -1 && bed_get(b.params[1].data, ZRO_F32, 50) == -0.5);
+    zro_optim_destroy(opt);
     group = group_of(&h);
     CHECK_OK(zro_optim_create(NULL, &group, 1, &rule, NULL, &config, &opt));
     CHECK_OK(zro_optim_step(opt, NULL));
@@ -899,9 +948,203 @@ static void refuses_rules(zt_rank *t)
     slots[1].only_with = "momentum";
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("does not exist");
-    rule.n_slots = 9;
-    CHECK_STATUS(zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt), ZRO_ERR_INVALID);
     bed_free(&b);
+}
+
+static void refuse_rule(bed *b, const zro_rule *rule, const char *text)
+{
+    zro_param_group group = group_of(b);
+    zro_optim *opt;
+
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, rule, NULL, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT(text);
+}
+
+/* Every check of a table by itself: but for one field it is good. */
+static void refuses_fields_of_rules(zt_rank *t)
+{
+    zro_hyper values[3];
+    zro_slot_spec slots[ZRO_MAX_SLOTS + 1];
+    char names[ZRO_MAX_SLOTS + 1][2];
+    zro_rule rule = lion();
+    bed b;
+
+    (void)t;
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    for (size_t i = 0; i <= ZRO_MAX_SLOTS; i++) {
+        slots[i] = lion_slots[0];
+        slots[i].name = memcpy(names[i], (char[]){ (char)('a' + i), '\0' }, 2);
+    }
+    rule.name = "";
+    refuse_rule(&b, &rule, "the rule has no name");
+    rule = lion();
+    rule.hypers = NULL;
+    refuse_rule(&b, &rule, "rule lion: its list of values or slots is NULL");
+    rule = lion();
+    rule.slots = NULL;
+    refuse_rule(&b, &rule, "rule lion: its list of values or slots is NULL");
+    rule = lion();
+    rule.config_bytes = 4;
+    refuse_rule(&b, &rule, "rule lion: \"lr\" lies outside of the struct of values");
+    rule = lion();
+    rule.hypers = values;
+    for (int fault = 0; fault < 3; fault++) {
+        static const char *const texts[] = { "value 1 has no name", "value \"beta\" is neither a number nor a flag",
+                                             "\"beta\" lies outside of the struct of values" };
+
+        memcpy(values, lion_values, sizeof values);
+        values[1].name = fault == 0 ? "" : values[1].name;
+        values[1].kind = fault == 1 ? (zro_hyper_kind)7 : values[1].kind;
+        values[1].offset = fault == 2 ? sizeof(size_t) : values[1].offset;
+        refuse_rule(&b, &rule, texts[fault]);
+    }
+    rule = lion();
+    rule.slots = slots;
+    rule.n_slots = ZRO_MAX_SLOTS + 1;
+    refuse_rule(&b, &rule, "rule lion: 9 slots, at most 8 are possible");
+    rule.n_slots = 2;
+    slots[1].name = "";
+    refuse_rule(&b, &rule, "rule lion: slot 1 has no name of its own");
+    slots[1].name = "master";
+    refuse_rule(&b, &rule, "rule lion: slot 1 has no name of its own");
+    slots[1].name = "b";
+    slots[1].kind = (zro_slot_kind)7;
+    refuse_rule(&b, &rule, "rule lion: slot \"b\" is no array, number or count");
+    slots[1].kind = ZRO_SLOT_ARRAY;
+    slots[1].init_value = "gamma";
+    refuse_rule(&b, &rule, "rule lion: slot \"b\" refers to a value that does not exist");
+    bed_free(&b);
+}
+
+/* Values of a rule's own: finite whatever its bounds are, from no struct if it has none, and listed by whole names. */
+static void values_of_own_rule(zt_rank *t)
+{
+    enum { MANY = 8, LENGTH = 60 };
+    lion_config config = { sizeof config, "lion", 0.25, 0 };
+    zro_hyper values[MANY];
+    char names[MANY][LENGTH + 1];
+    zro_param_group group;
+    zro_rule rule = lion();
+    zro_optim *opt;
+    bed b;
+
+    (void)t;
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    group = group_of(&b);
+    memcpy(values, lion_values, sizeof lion_values);
+    for (size_t i = 0; i < 3; i++) {
+        values[i].offset = 0;
+        values[i].low = -INFINITY;
+        values[i].high = INFINITY;
+    }
+    rule.hypers = values;
+    rule.config_bytes = 0;
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, &rule, &config, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("lion: the rule has no struct of values");
+    CHECK_OK(zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt));
+    CHECK_STATUS(zro_optim_set_value(opt, 0, "lr", INFINITY), ZRO_ERR_INVALID);
+    CHECK_STATUS(zro_optim_set_value(opt, 0, "lr", -INFINITY), ZRO_ERR_INVALID);
+    CHECK_TEXT("lion: lr = -inf, must be finite");
+    zro_optim_destroy(opt);
+    for (size_t i = 0; i < MANY; i++) {
+        values[i] = values[0];
+        memset(names[i], (int)('a' + i), LENGTH);
+        names[i][LENGTH] = '\0';
+        values[i].name = names[i];
+    }
+    rule.n_hypers = MANY;
+    rule.begin = NULL;
+    CHECK_OK(zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt));
+    CHECK_STATUS(zro_optim_set_value(opt, 0, "lr", 1), ZRO_ERR_INVALID);
+    CHECK(strcmp(zro_last_error() + strlen(zro_last_error()) - LENGTH, names[3]) == 0); /* as many as fit */
+    zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
+static void sparing_prepare(zro_rule_step *s)
+{
+    if (s->user != NULL)
+        s->scalars[0] = 1;
+}
+
+static void sparing_f32(const zro_rule_tile *t)
+{
+    const float *c = t->scalars;
+
+    plus_f32(t);
+    for (size_t i = 0; i < t->count; i++)
+        ((float *)t->data)[i] += c[0];
+}
+
+/* What the header promises to rules: scalars that are not set are 0, arrays that the values do not need are NULL, also after a
+ * group that needs them, and numbers that exist from creation on begin with their first values. */
+static void rules_find_nothing_old(zt_rank *t)
+{
+    static const size_t first[] = { 0 }, second[] = { 1 };
+    const zro_slot_spec slots[] = { { "avg", ZRO_SLOT_ARRAY, ZRO_OFF, 0, NULL, "seen" },
+                                    { "level", ZRO_SLOT_NUMBER, ZRO_ON, 3, NULL, NULL } };
+    const zro_value on = { "seen", 1 };
+    zro_rule rule = lion();
+    zro_param_group groups[2];
+    zro_optim *opt;
+    bed b;
+
+    bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
+    groups[0] = groups[1] = group_of(&b);
+    groups[0].n = groups[1].n = 1;
+    groups[0].index = second;
+    groups[1].index = first;
+    groups[0].values = &on;
+    groups[0].n_values = 1;
+    rule.begin = NULL;
+    rule.prepare = sparing_prepare;
+    rule.f32 = sparing_f32;
+    rule.slots = slots;
+    rule.n_slots = 2;
+    CHECK_OK(zro_optim_create(NULL, groups, 2, &rule, NULL, NULL, &opt));
+    CHECK(number(opt, 0, "level") == 3);
+    CHECK_OK(zro_optim_step(opt, t));
+    CHECK_OK(zro_optim_step(opt, NULL));
+    CHECK(bed_get(b.params[0].data, ZRO_F32, 0) == 1 && bed_get(slot(opt, 0, "avg").data, ZRO_F32, 0) == 2);
+    zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
+/* One group of parameters of all types, in turn, computes what groups of each type do. */
+static void types_in_one_group(zt_rank *t)
+{
+    enum { TYPES = 4, EACH = 2 };
+    static const zro_dtype types[TYPES] = { ZRO_F32, ZRO_BF16, ZRO_F64, ZRO_F16 };
+    static const size_t counts[EACH] = { 70, 70 };
+    zro_param mixed[TYPES * EACH];
+    zro_param_group group = { .params = mixed, .n = TYPES * EACH };
+    bed alone[TYPES], together[TYPES];
+    zro_optim *opt;
+
+    for (size_t k = 0; k < TYPES; k++) {
+        bed_init(&alone[k], types[k], types[k], counts, EACH);
+        bed_fill(&alone[k], &t->random);
+        bed_gradients(&alone[k], &t->random, 1, 0);
+        bed_init(&together[k], types[k], types[k], counts, EACH);
+        for (size_t i = 0; i < EACH; i++) {
+            memcpy(together[k].params[i].data, alone[k].params[i].data, counts[i] * alone[k].size);
+            memcpy(together[k].params[i].grad, alone[k].params[i].grad, counts[i] * alone[k].grad_size);
+            mixed[i * TYPES + k] = together[k].params[i];
+        }
+        opt = bed_optim(&alone[k], "adam", NULL);
+        CHECK_OK(zro_optim_step(opt, NULL));
+        CHECK_OK(zro_optim_step(opt, NULL));
+        zro_optim_destroy(opt);
+    }
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_adam(), NULL, NULL, &opt));
+    CHECK_OK(zro_optim_step(opt, NULL));
+    CHECK_OK(zro_optim_step(opt, NULL));
+    zro_optim_destroy(opt);
+    for (size_t k = 0; k < TYPES; k++) {
+        CHECK(bed_equal(&alone[k], &together[k]));
+        bed_free(&alone[k]);
+        bed_free(&together[k]);
+    }
 }
 
 /* ---- memory ---- */
@@ -1018,6 +1261,10 @@ const zt_case cases_optim_optimizer[] = {
     { "optim_rule_changes_values", rule_changes_values, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_whole_rule", whole_rule, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_refuses_rules", refuses_rules, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_refuses_fields_of_rules", refuses_fields_of_rules, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_values_of_own_rule", values_of_own_rule, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_rules_find_nothing_old", rules_find_nothing_old, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_types_in_one_group", types_in_one_group, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_allocations_fail", allocations_fail, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_step_allocates_nothing", step_allocates_nothing, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_null_handles", null_handles, 0, ZT_BOTH, 0, 0, 0, 0 },

@@ -212,6 +212,36 @@ static void f32_is_close(void **state)
     check_row(&expected[9], ZRO_F32, 1);
 }
 
+/* A step ends with a move that is as long as the tolerance, too; the most evaluations are counted beyond 32 bits. */
+static zro_status slide(void *user, double *loss)
+{
+    problem *p = user;
+
+    *loss = p->x[0];
+    p->g[0] = 1;
+    return ZRO_OK;
+}
+
+static void steps_end_where_they_should(void **state)
+{
+    zro_lbfgs_config c = ZRO_LBFGS_CONFIG_INIT;
+    zro_lbfgs *l;
+    problem p;
+
+    (void)state;
+    set_up(&p, ZRO_F64, 2);
+    c.lr = c.tolerance_change = 0.5;
+    assert_int_equal(zro_lbfgs_create(p.params, 1, &c, &l), ZRO_OK); /* the first element alone */
+    assert_int_equal(zro_lbfgs_step(l, slide, &p, NULL), ZRO_OK);
+    assert_int_equal(zro_lbfgs_iterations(l), 1);
+    zro_lbfgs_destroy(l);
+    c = wolfe_config(858993460); /* times 5 is 4 modulo 2^32 */
+    l = create(&p, &c);
+    assert_int_equal(zro_lbfgs_step(l, closure, &p, NULL), ZRO_OK);
+    assert_true(zro_lbfgs_evaluations(l) > 5);
+    zro_lbfgs_destroy(l);
+}
+
 static void config_has_its_defaults(void **state)
 {
     zro_lbfgs_config c;
@@ -837,7 +867,7 @@ static void configs_refused(void **state)
         { offsetof(zro_lbfgs_config, lr), INFINITY, "lr = inf" },
         { offsetof(zro_lbfgs_config, tolerance_grad), -1, "tolerance_grad = -1" },
         { offsetof(zro_lbfgs_config, tolerance_grad), NAN, "tolerance_grad = " },
-        { offsetof(zro_lbfgs_config, tolerance_change), -2, "tolerance_change = -2" },
+        { offsetof(zro_lbfgs_config, tolerance_change), -1e-300, "tolerance_change = -1e-300" },
         { offsetof(zro_lbfgs_config, tolerance_change), NAN, "tolerance_change = " },
     };
     const zro_lbfgs_config good = ZRO_LBFGS_CONFIG_INIT;
@@ -893,7 +923,7 @@ static void params_refused(void **state)
     refuse(p.params, 2, NULL, ZRO_ERR_INVALID, "parameter 1: 9 dimensions");
     set_up(&p, ZRO_F64, 2);
     p.params[1].dtype = ZRO_F32;
-    refuse(p.params, 2, NULL, ZRO_ERR_UNSUPPORTED, "parameter 1: it is f32");
+    refuse(p.params, 2, NULL, ZRO_ERR_UNSUPPORTED, "parameter 1: it is f32, but the first one is f64");
     p.params[1].dtype = ZRO_BF16;
     refuse(p.params, 2, NULL, ZRO_ERR_UNSUPPORTED, "parameter 1: it is bf16, must be f32 or f64");
     p.params[1].dtype = (zro_dtype)99;
@@ -974,6 +1004,7 @@ int main(void)
         cmocka_unit_test(numbers_are_pytorchs),
         cmocka_unit_test(f32_is_close),
         cmocka_unit_test(config_has_its_defaults),
+        cmocka_unit_test(steps_end_where_they_should),
         cmocka_unit_test(long_vectors),
         cmocka_unit_test(the_first_move),
         cmocka_unit_test(absent_gradients_are_zero),

@@ -445,6 +445,8 @@ static void plateau_stops_at_min_lr(void **state)
     config.patience = 0;
     config.min_lr = 0.2;
     check_plateau(&config, same, (const double[]){ 1, 0.5, 0.25, 0.2, 0.2, 0.2 }, LENGTH(same));
+    config.eps = 0.25; /* from 0.5 to 0.25 is not more */
+    check_plateau(&config, same, (const double[]){ 1, 0.5, 0.5, 0.5, 0.5, 0.5 }, LENGTH(same));
     config.eps = 0.1; /* from 0.25 to 0.2 is less */
     check_plateau(&config, same, (const double[]){ 1, 0.5, 0.25, 0.25, 0.25, 0.25 }, LENGTH(same));
     config.min_lr = 5; /* never makes lr larger */
@@ -823,6 +825,7 @@ static void bad_numbers_are_named(void **state)
     check_refused(zro_schedule_cosine_restarts(o, 0, 1, 0, &s), ZRO_ERR_INVALID, "t_0 = 0");
     check_refused(zro_schedule_cosine_restarts(o, 1, 0, 0, &s), ZRO_ERR_INVALID, "t_mult = 0");
     check_refused(zro_schedule_cosine_restarts(o, 1, 1, NAN, &s), ZRO_ERR_INVALID, "eta_min = nan");
+    check_refused(zro_schedule_cosine_restarts(o, 1, 1, -0.5, &s), ZRO_ERR_INVALID, "eta_min = -0.5");
     check_refused(zro_schedule_linear(o, 0, 1, 5, &s), ZRO_ERR_INVALID, "start_factor = 0");
     check_refused(zro_schedule_linear(o, 1, 1.5, 5, &s), ZRO_ERR_INVALID, "end_factor = 1.5");
     check_refused(zro_schedule_constant(o, -0.5, 5, &s), ZRO_ERR_INVALID, "factor = -0.5");
@@ -847,6 +850,7 @@ static void bad_fields_of_one_cycle_are_named(void **state)
 {
     zro_one_cycle_config good = ZRO_ONE_CYCLE_CONFIG_INIT, c;
     zro_optim *o = sgd(0.1);
+    zro_schedule *s;
 
     (void)state;
     zro_one_cycle_config_init(&c);
@@ -873,6 +877,9 @@ static void bad_fields_of_one_cycle_are_named(void **state)
     check_bad_cycle(o, &c, "cycle_momentum = 7");
     c = good, c.struct_size = 0;
     check_bad_cycle(o, &c, "struct_size = 0");
+    c = good, c.cycle_momentum = ZRO_OFF, c.base_momentum = c.max_momentum = -1; /* which are not used then */
+    assert_int_equal(zro_schedule_one_cycle(o, &c, &s), ZRO_OK);
+    zro_schedule_destroy(s);
     zro_optim_destroy(o);
 }
 
