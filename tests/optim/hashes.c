@@ -230,7 +230,7 @@ static const struct {
     { "schedule cosine_restarts", { .kind = ZRO__SCHEDULE_COSINE_RESTARTS, .t_0 = 5, .t_mult = 2, .eta_min = 0.013 } },
     { "schedule linear", { .kind = ZRO__SCHEDULE_LINEAR, .total_iters = 17, .start_factor = 0.3, .end_factor = 0.9 } },
     { "schedule linear to zero", { .kind = ZRO__SCHEDULE_LINEAR, .total_iters = 17, .start_factor = 0.7 } },
-    { "schedule constant", { .kind = ZRO__SCHEDULE_CONSTANT, .total_iters = 7, .factor = 0.3 } },
+    { "schedule constant", { .kind = ZRO__SCHEDULE_CONSTANT, .total_iters = 7, .factor = 0.11 } },
     { "schedule constant zero", { .kind = ZRO__SCHEDULE_CONSTANT, .total_iters = 7 } },
     { "schedule one_cycle", { ONE_CYCLE(0.3, ZRO_OFF, ZRO_OFF, ZRO_ON, 0.8, 0.93) } },
     { "schedule one_cycle linear", { ONE_CYCLE(0.3, ZRO_ON, ZRO_OFF, ZRO_ON, 0.8, 0.93) } },

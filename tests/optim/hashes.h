@@ -124,7 +124,7 @@ static const struct {
     { "schedule cosine_restarts", "dfa71cde" },
     { "schedule linear", "23eceead" },
     { "schedule linear to zero", "f85f12be" },
-    { "schedule constant", "5debf036" },
+    { "schedule constant", "4d09bf18" },
     { "schedule constant zero", "588725fe" },
     { "schedule one_cycle", "c86ecb5b" },
     { "schedule one_cycle linear", "236f463d" },

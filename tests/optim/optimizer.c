@@ -1114,7 +1114,7 @@ static void rules_find_nothing_old(zt_rank *t)
 static void types_in_one_group(zt_rank *t)
 {
     enum { TYPES = 4, EACH = 2 };
-    static const zro_dtype types[TYPES] = { ZRO_F32, ZRO_BF16, ZRO_F64, ZRO_F16 };
+    static const zro_dtype types[TYPES] = { ZRO_F32, ZRO_F64, ZRO_BF16, ZRO_F16 };
     static const size_t counts[EACH] = { 70, 70 };
     zro_param mixed[TYPES * EACH];
     zro_param_group group = { .params = mixed, .n = TYPES * EACH };

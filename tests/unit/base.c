@@ -364,6 +364,9 @@ static void params_are_checked(void **state)
     p.shape[0]++;
     REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, "parameter w: its shape has more elements than memory can hold");
     p.n_dims = 2;
+    p.shape[0] = p.shape[1] = (size_t)1 << 31; /* neither is too large by itself, and their product can be counted */
+    REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, "parameter w: its shape has more elements than memory can hold");
+    p.shape[0] = SIZE_MAX / 16 + 1;
     p.shape[1] = 0; /* no elements, and yet a shape that cannot be */
     REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, "parameter w: its shape has more elements than memory can hold");
     p.n_dims = 9;
@@ -400,6 +403,7 @@ static void params_lie_apart(void **state)
     REFUSED(zro__params_check_apart(list, 3), ZRO_ERR_INVALID, "parameter 0 is there twice");
     list[0] = list[2] = (zro__numbered){ &p[2], 0, 0 };
     list[1] = (zro__numbered){ &p[3], 1, 0 };
+    list[2].index = 2;
     REFUSED(zro__params_check_apart(list, 3), ZRO_ERR_INVALID, "parameter 0 is there twice");
 }
 

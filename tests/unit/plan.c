@@ -1029,6 +1029,25 @@ static void questions_are_refused(void **unused)
     zro_plan_destroy(c);
 }
 
+/* What stands behind the numbers of the ranks in memory is none of them. */
+static void there_is_no_rank_behind_the_last(void **unused)
+{
+    static const size_t sizes[] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    static const char *const names[] = { "a", "b", "c", "d", "e", "f", "g", "h" };
+
+    (void)unused;
+    for (size_t n = 1; n <= 8; n++) {
+        model *m = of_sizes(sizes, n);
+        zro_plan *plan;
+
+        for (size_t i = 0; i < n; i++)
+            m->params[i].name = names[i];
+        plan = make(m, 1, 8, ZRO_PARTITION_FLAT, ZRO_OFF);
+        assert_int_equal(zro_plan_elements(plan, 8), 0);
+        zro_plan_destroy(plan);
+    }
+}
+
 static void whole_parameters(void **unused)
 {
     static const size_t sizes[] = { 5000, 3000 };
@@ -1117,6 +1136,7 @@ int main(void)
         cmocka_unit_test(buckets_are_refused),
         cmocka_unit_test(groups_are_refused),
         cmocka_unit_test(questions_are_refused),
+        cmocka_unit_test(there_is_no_rank_behind_the_last),
         cmocka_unit_test(whole_parameters),
         cmocka_unit_test(memory_runs_out),
     };
