@@ -331,9 +331,10 @@ static uint64_t hash_search(size_t row, zro_dtype dtype)
     return hash;
 }
 
-/* A polynomial whose values are rounded, so that points are often equally high. */
+/* A polynomial up to a wall, where interpolation ends at the other end of the interval.  Its values are rounded, so that points
+ * are often equally high. */
 typedef struct curve {
-    double c[5], step;
+    double c[5], step, wall;
     uint64_t hash;
 } curve;
 
@@ -346,6 +347,7 @@ static zro_status look_at_curve(void *user, zro__wolfe_point *p)
         p->f = p->f * p->t + k->c[i];
     for (int i = 4; i > 0; i--)
         p->slope = p->slope * p->t + i * k->c[i];
+    p->f += p->t > k->wall ? 1e30 : 0;
     p->f = k->step > 0 ? floor(p->f / k->step) * k->step : p->f;
     k->hash = zt_mix(add_number(k->hash, p->t), (uint64_t)p->buffer);
     return ZRO_OK;
@@ -365,6 +367,7 @@ static uint64_t hash_wolfe(zro_dtype dtype)
             k.c[c] = ((double)zt_below(&random, 2000) - 1000) / 100;
         k.c[1] = -fabs(k.c[1]) - 0.01;
         k.step = (double)zt_below(&random, 3) / 4;
+        k.wall = (1 + (double)zt_below(&random, 100)) / 30;
         CHECK_OK(look_at_curve(&k, &start));
         CHECK_OK(zro__wolfe_search(&w, &start, (1 + (double)zt_below(&random, 100)) / 30, &found));
         k.hash = add_number(add_number(k.hash, found.t), found.f);

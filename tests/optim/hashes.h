@@ -139,5 +139,5 @@ static const struct {
     { "lbfgs strong_wolfe", "336904d5 4ee05ee6" },
     { "lbfgs strong_wolfe history_size=3", "903c14c7 1a17022e" },
     { "lbfgs strong_wolfe lr=30", "727972e5 bb23f475" },
-    { "line searches on polynomials", "26205655 87ba2e93" },
+    { "line searches on polynomials", "6170563a bacd70f6" },
 };
