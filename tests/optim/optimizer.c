@@ -1110,6 +1110,37 @@ static void rules_find_nothing_old(zt_rank *t)
     bed_free(&b);
 }
 
+/* A slot that the values need no more is a part of the state, is loaded, and goes on where it was. */
+static void loads_slots_that_rest(zt_rank *t)
+{
+    zro_optim *opt[2];
+    zro_state *state;
+    bed a, b;
+
+    bed_init(&a, ZRO_F32, ZRO_F32, two + 1, 1);
+    bed_fill(&a, &t->random);
+    bed_gradients(&a, &t->random, 1, 0);
+    opt[0] = bed_optim(&a, "adam amsgrad=1", NULL);
+    CHECK_OK(zro_optim_step(opt[0], NULL));
+    CHECK_OK(zro_optim_set_value(opt[0], 0, "amsgrad", 0));
+    CHECK_OK(zro_optim_consolidate(opt[0], ZRO_ALL, &state));
+    bed_split(&b, &a, two + 1, 1);
+    opt[1] = bed_optim(&b, "adam", NULL);
+    CHECK_OK(zro_optim_load(opt[1], state));
+    zro_state_destroy(state);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(zro_optim_set_value(opt[i], 0, "amsgrad", 1));
+        memset(i == 0 ? a.params[0].grad : b.params[0].grad, 0, two[1] * sizeof(float)); /* the largest stays the first one */
+        CHECK_OK(zro_optim_step(opt[i], NULL));
+    }
+    CHECK(bed_equal(&a, &b));
+    CHECK(bed_equal_arrays(slot(opt[0], 0, "max_exp_avg_sq").data, slot(opt[1], 0, "max_exp_avg_sq").data, ZRO_F32, two[1]));
+    zro_optim_destroy(opt[0]);
+    zro_optim_destroy(opt[1]);
+    bed_free(&a);
+    bed_free(&b);
+}
+
 /* One group of parameters of all types, in turn, computes what groups of each type do. */
 static void types_in_one_group(zt_rank *t)
 {
@@ -1264,6 +1295,7 @@ const zt_case cases_optim_optimizer[] = {
     { "optim_refuses_fields_of_rules", refuses_fields_of_rules, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_values_of_own_rule", values_of_own_rule, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_rules_find_nothing_old", rules_find_nothing_old, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_loads_slots_that_rest", loads_slots_that_rest, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_types_in_one_group", types_in_one_group, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_allocations_fail", allocations_fail, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_step_allocates_nothing", step_allocates_nothing, 0, ZT_BOTH, 0, 0, 0, 0 },
