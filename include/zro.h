@@ -58,6 +58,10 @@ ZRO_API const char *zro_last_error(void);
  * (zro_work_fn), and for libraries that stand on it. */
 ZRO_API zro_status zro_error_set(zro_status status, const char *text);
 
+/* For small programs and examples: does nothing if the status is OK; otherwise writes the text to standard error and ends the
+ * process with exit code 1. */
+ZRO_API void zro_must(zro_status status);
+
 /* "OK", "INVALID", ... and one sentence; for unknown numbers "UNKNOWN". */
 ZRO_API const char *zro_status_name(zro_status status);
 ZRO_API const char *zro_status_text(zro_status status);
@@ -89,6 +93,12 @@ typedef enum zro_dtype {
 /* The bytes of one element, and the name of the type ("f32", ...); 0 and NULL for a number that is no element type. */
 ZRO_API size_t zro_dtype_bytes(zro_dtype dtype);
 ZRO_API const char *zro_dtype_name(zro_dtype dtype);
+
+/* Converts an array among f32, f64, bf16 and f16; each element is rounded once, to nearest even.  The arrays must not overlap.
+ *
+ * INVALID      an array is NULL
+ * UNSUPPORTED  one of the types is an integer */
+ZRO_MUST zro_status zro_convert(void *to, zro_dtype to_type, const void *from, zro_dtype from_type, size_t count);
 
 /* Sums run in a fixed order of ranks, in f32 for f32 and the 16-bit types and in f64 for f64, so results are the same bits
  * on every backend.  Integer sums wrap; averages of integers are UNSUPPORTED; MIN and MAX propagate NaN. */
@@ -412,11 +422,19 @@ typedef struct zro_param {
 
 ZRO_API void zro_param_init(zro_param *param);
 
+/* Fills a parameter in one call: n_dims sizes are copied from `shape`, `name` is kept by reference.  A gradient that is not NULL
+ * counts as present, as by zro_param_set_grad. */
+ZRO_API void zro_param_make(zro_param *param, const char *name, zro_dtype dtype, void *data, void *grad, uint32_t n_dims,
+                            const size_t *shape);
+
 /* The number of its elements; SIZE_MAX if that is too large to be counted, or there are too many dimensions. */
 ZRO_API size_t zro_param_count(const zro_param *param);
 
 /* Says that `grad` is the gradient from now on; NULL: that the gradient is absent.  Local. */
 ZRO_API void zro_param_set_grad(zro_param *param, void *grad);
+
+/* Says after a backward that has computed all gradients that they are present: those that have memory.  Local. */
+ZRO_API void zro_params_mark_grads(zro_param *params, size_t n);
 
 /* Where zro_params_alloc puts arrays. */
 typedef struct zro_alloc_config {
@@ -546,10 +564,11 @@ ZRO_MUST zro_status zro_plan_intersect(const zro_plan *from, const zro_plan *to,
 /* An update rule: how gradients change parameters and state.  The library's rules are found by name or by function; a program
  * may pass a table of its own ("tables: rule" below).
  *
- * find: by the name in the library ("sgd", "adam", ...) or in PyTorch ("SGD", ...).  It returns NULL if there is no such rule;
- * do not pass that on to zro_optim_create, where it means an optimizer without a rule. */
+ * find: by the name in the library ("sgd", "adam", ...) or in PyTorch ("SGD", ...).  It returns NULL if there is no such rule,
+ * and zro_optim_create refuses NULL.  none: no rule; the program updates what it owns itself. */
 typedef struct zro_rule zro_rule;
 ZRO_API const zro_rule *zro_rule_find(const char *name);
+ZRO_API const zro_rule *zro_rule_none(void);
 ZRO_API const zro_rule *zro_rule_sgd(void);
 ZRO_API const zro_rule *zro_rule_adam(void);
 ZRO_API const zro_rule *zro_rule_adamw(void);
@@ -692,7 +711,7 @@ typedef struct zro_value {
     double value;
 } zro_value;
 
-/* Parameters that share values.  Set fields that are not used to zero. */
+/* Parameters that share values.  Fill it by the initializer. */
 struct zro_param_group {
     zro_param *params;       /* the program's memory, kept by reference */
     const size_t *index;     /* n indices: which of params are in the group; NULL: the first n */
@@ -703,6 +722,11 @@ struct zro_param_group {
     const int32_t *owners;   /* with ZRO_PARTITION_GIVEN n ranks; otherwise NULL */
     uint64_t reserved[3];    /* zero */
 };
+
+/* clang-format off */
+#define ZRO_PARAM_GROUP_INIT { NULL, NULL, 0, NULL, NULL, 0, NULL, { 0, 0, 0 } }
+/* clang-format on */
+ZRO_API void zro_param_group_init(zro_param_group *group);
 
 typedef enum zro_rounding {
     ZRO_NEAREST = 0,
@@ -744,7 +768,7 @@ typedef struct zro_optim zro_optim;
 
 /* Makes an optimizer for the parameters of the groups, none of which may share memory with another (tied weights are one
  * parameter).  `rule_config` is the rule's struct with the values of groups that have none of their own (NULL: the defaults).
- * Without a rule (NULL) it keeps no state and updates nothing: the program does the updates.  `rule` and what it points to must
+ * Without a rule (zro_rule_none) it keeps no state and updates nothing: the program does the updates.  `rule` and what it points to must
  * stay until destroy.
  *
  * With a group of ranks the optimizer is sharded over it: each rank keeps the state of what it owns by the plan, updates that,
@@ -850,6 +874,11 @@ ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const c
  * Each owner's gradients count, and are what is clipped.  norm: collective; value: local. */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
 ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
+
+/* The norm over all gradients as they are now, which stay as they are.  `norm` may be NULL.  Collective.
+ *
+ * STATE  the norm is NaN or infinite, and error_if_nonfinite is ON; *norm is set all the same */
+ZRO_MUST zro_status zro_optim_grad_norm(zro_optim *optim, double norm_type, zro_switch error_if_nonfinite, double *norm);
 
 /* What the last step found, and the loss scale: multiply the loss by `scale` before backward. */
 typedef struct zro_step_info {

@@ -1,6 +1,9 @@
 /* The table of element types. */
 #include "base/dtype.h"
 
+#include "base/kernels.h"
+#include "base/status.h"
+
 static const struct {
     const char *name;
     size_t bytes;
@@ -32,4 +35,15 @@ const char *zro_dtype_name(zro_dtype dtype)
 const char *zro__dtype_text(zro_dtype dtype)
 {
     return zro__dtype_is_known(dtype) ? types[dtype].name : "of an unknown type";
+}
+
+zro_status zro_convert(void *to, zro_dtype to_type, const void *from, zro_dtype from_type, size_t count)
+{
+    if (!zro__dtype_is_float(to_type) || !zro__dtype_is_float(from_type))
+        return zro__fail(ZRO_ERR_UNSUPPORTED, "convert: from %s to %s; only f32, f64, bf16 and f16 are converted",
+                         zro__dtype_text(from_type), zro__dtype_text(to_type));
+    if ((to == NULL || from == NULL) && count > 0)
+        return zro__fail(ZRO_ERR_INVALID, "convert: %s is NULL for %zu elements", to == NULL ? "to" : "from", count);
+    zro__kernels_get(ZRO_KERNELS_AUTO)->convert(to, to_type, from, from_type, count);
+    return ZRO_OK;
 }

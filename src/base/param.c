@@ -32,6 +32,27 @@ size_t zro_param_count(const zro_param *param)
     return count;
 }
 
+void zro_param_make(zro_param *param, const char *name, zro_dtype dtype, void *data, void *grad, uint32_t n_dims,
+                    const size_t *shape)
+{
+    zro_param_init(param);
+    if (param == NULL)
+        return;
+    param->name = name;
+    param->dtype = dtype;
+    param->data = data;
+    param->n_dims = n_dims; /* too many are refused by whoever takes the parameter */
+    for (uint32_t i = 0; i < n_dims && i < ZRO_MAX_DIMS; i++)
+        param->shape[i] = shape[i];
+    zro_param_set_grad(param, grad);
+}
+
+void zro_params_mark_grads(zro_param *params, size_t n)
+{
+    for (size_t i = 0; params != NULL && i < n; i++)
+        zro_param_set_grad(&params[i], params[i].grad);
+}
+
 void zro_param_set_grad(zro_param *param, void *grad)
 {
     if (param == NULL)
@@ -89,6 +110,10 @@ zro_status zro__param_check_shape(const zro_param *p, size_t index)
                                ZRO_MAX_DIMS);
     for (uint32_t i = 0; i < p->n_dims; i++)
         is_large |= p->shape[i] > most; /* also where another dimension is 0 */
+    for (uint32_t i = p->n_dims; i < ZRO_MAX_DIMS; i++)
+        if (p->shape[i] != 0)
+            return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "shape[%u] = %zu, but n_dims = %u; set n_dims", (unsigned)i,
+                                   p->shape[i], (unsigned)p->n_dims);
     if (is_large)
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "its shape has more elements than memory can hold");
     return ZRO_OK;
@@ -116,6 +141,9 @@ zro_status zro__param_check(const zro_param *p, size_t index)
                                                                  : "unknown");
     if (p->data == NULL && zro_param_count(p) > 0)
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "data is NULL");
+    if (p->data != NULL && zro_param_count(p) == 0)
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index,
+                               "it has data, but its shape has no elements; set the shape, or data to NULL");
     return ZRO_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Thread_local char last_error[ZRO__TEXT_BYTES];
@@ -63,6 +64,14 @@ zro_status zro__fail(zro_status code, const char *format, ...)
     set_text(format, args, NULL);
     va_end(args);
     return code;
+}
+
+void zro_must(zro_status status)
+{
+    if (status == ZRO_OK)
+        return;
+    fprintf(stderr, "zro: %s: %s\n", zro_status_name(status), zro_last_error());
+    exit(1);
 }
 
 zro_status zro_error_set(zro_status status, const char *text)

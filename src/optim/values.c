@@ -1,8 +1,10 @@
 /* A parameter group's values: see values.h. */
 #include "optim/values.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bounds.h"
 #include "base/status.h"
@@ -45,6 +47,12 @@ typedef struct head {
     const char *rule;
 } head;
 
+/* A struct that is no rule's has anything there: the kernel is asked whether it can be read. */
+static int is_text(const char *text)
+{
+    return text == NULL || access(text, F_OK) == 0 || errno != EFAULT;
+}
+
 static size_t field_bytes(const zro_hyper *h)
 {
     return h->kind == ZRO_FLAG ? sizeof(zro_switch) : sizeof(double);
@@ -62,6 +70,9 @@ static zro_status read_config(const zro_rule *rule, const void *config, double *
         return zro__fail(ZRO_ERR_INVALID, "%s: the struct of values has struct_size = %zu; begin with its initializer",
                          rule->name, h0.struct_size);
     memcpy(&h0, config, sizeof h0);
+    if (!is_text(h0.rule))
+        return zro__fail(ZRO_ERR_INVALID,
+                         "%s: the struct of values is none; begin with the initializer of the rule's own struct", rule->name);
     if (h0.rule == NULL || strcmp(h0.rule, rule->name) != 0)
         return zro__fail(ZRO_ERR_INVALID, "%s: the struct of values is that of rule %s", rule->name,
                          h0.rule != NULL ? h0.rule : "(null)");

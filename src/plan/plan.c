@@ -45,6 +45,7 @@ struct zro_plan {
 };
 
 ZRO__DEFINE_INIT(zro_plan_config, ZRO_PLAN_CONFIG_INIT)
+ZRO__DEFINE_INIT(zro_param_group, ZRO_PARAM_GROUP_INIT)
 
 /* ---- checks ---- */
 

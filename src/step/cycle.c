@@ -277,7 +277,8 @@ static __attribute__((noinline)) zro_status clip(zro__cycle *c, double max, doub
     if (st != ZRO_OK)
         return st;
     factors.clip = zro__clip_factor(max, *norm);
-    zro__update_grads(&c->update, &factors);
+    if (max >= 0)
+        zro__update_grads(&c->update, &factors);
     return ZRO_OK;
 }
 

@@ -62,7 +62,7 @@ zro_status zro__cycle_deliver(zro__cycle *c);
 zro_status zro__cycle_publish(zro__cycle *c, zro_status st);
 
 /* Clip the gradients of this rank's shard.  norm: by the norm over all shards, which is returned in *norm unless that is NULL;
- * collective, and norms must have been reserved.  value: local. */
+ * with a negative `max` it is only measured; collective, and norms must have been reserved.  value: local. */
 zro_status zro__cycle_clip_norm(zro__cycle *c, double max, double p, zro_status st, double *norm);
 zro_status zro__cycle_clip_value(zro__cycle *c, double max);
 

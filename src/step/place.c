@@ -214,7 +214,7 @@ zro_status zro_params_alloc(zro_group *group, zro_param *params, size_t n, const
     for (size_t i = 0; st == ZRO_OK && i < n; i++) { /* each parameter keeps the place alive */
         zro__place_retain(place);
         params[i].memory = place;
-        if (place->data != NULL)
+        if (place->data != NULL && zro_param_count(&params[i]) > 0)
             params[i].data = (char *)zro_memory_data(place->data) + l.data[i];
         if (place->grads != NULL)
             params[i].grad = (char *)zro_memory_data(place->grads) + l.grad[i];

@@ -119,9 +119,12 @@ static zro_status check_create(const zro_param_group *groups, size_t n_groups, c
         return zro__fail(ZRO_ERR_INVALID, "optim_create: out is NULL");
     if (groups == NULL || n_groups == 0)
         return zro__fail(ZRO_ERR_INVALID, "optim_create: no parameter groups");
-    if (rule == NULL && rule_config != NULL)
-        return zro__fail(ZRO_ERR_INVALID, "optim_create: without a rule there are no values");
-    return rule != NULL ? zro__rule_check(rule) : ZRO_OK;
+    if (rule == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "optim_create: the rule is NULL, as zro_rule_find returns it for a name that no rule "
+                                          "has; if the program updates parameters itself, pass zro_rule_none()");
+    if (rule == zro_rule_none())
+        return rule_config == NULL ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "optim_create: without a rule there are no values");
+    return zro__rule_check(rule);
 }
 
 /* Everything but the groups. */
@@ -176,6 +179,8 @@ zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, siz
     if (st != ZRO_OK)
         return st;
     st = check_create(groups, n_groups, rule, rule_config, out);
+    if (rule == zro_rule_none())
+        rule = NULL; /* inside the library there is none */
     if (st == ZRO_OK)
         st = read_config(config, rule, &c);
     if (st == ZRO_OK && (opt = new_handle(own, &c.settings)) == NULL)

@@ -234,7 +234,9 @@ static zro_status check_float(const zro_optim *opt)
     return ZRO_OK;
 }
 
-zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type, double *norm)
+enum { MEASURE = -1 }; /* instead of a largest norm */
+
+static zro_status clip_norm(zro_optim *opt, const char *call, double max_norm, double norm_type, double *norm)
 {
     zro_status st = zro__optim_enter(opt);
 
@@ -242,13 +244,30 @@ zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type,
         st = zro__optim_leave(opt, zro__optim_reserve_norms(opt));
     if (st != ZRO_OK)
         return st;
-    if (!(max_norm >= 0))
-        st = zro__fail(ZRO_ERR_INVALID, "clip_grad_norm: max_norm = %g, must not be negative", max_norm);
+    if (max_norm != MEASURE && !(max_norm >= 0))
+        st = zro__fail(ZRO_ERR_INVALID, "%s: max_norm = %g, must not be negative", call, max_norm);
     if (st == ZRO_OK)
         st = zro__check_norm_type(norm_type);
     if (st == ZRO_OK)
         st = check_float(opt);
     return zro__cycle_clip_norm(&opt->cycle, max_norm, norm_type, st, norm);
+}
+
+zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type, double *norm)
+{
+    return clip_norm(opt, "clip_grad_norm", max_norm == MEASURE ? -INFINITY : max_norm, norm_type, norm);
+}
+
+zro_status zro_optim_grad_norm(zro_optim *opt, double norm_type, zro_switch error_if_nonfinite, double *norm)
+{
+    double found = NAN;
+    zro_status st = clip_norm(opt, "optim_grad_norm", MEASURE, norm_type, &found);
+
+    if (st == ZRO_OK && norm != NULL)
+        *norm = found;
+    if (st == ZRO_OK && error_if_nonfinite == ZRO_ON && !isfinite(found))
+        st = zro__fail(ZRO_ERR_STATE, "optim_grad_norm: the norm of all gradients is %g", found);
+    return st;
 }
 
 zro_status zro_clip_grad_value(zro_optim *opt, double max_value)

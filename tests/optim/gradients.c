@@ -443,7 +443,45 @@ static void hash_tells_apart(zt_rank *t)
     bed_free(&x);
 }
 
+/* The norm alone: the same number as clipping finds, and gradients keep their bits. */
+static void norm_alone(zt_rank *t)
+{
+    static const double types[] = { 1, 2, 3, INFINITY };
+    zro_optim *opt;
+    bed b;
+
+    bed_init(&b, ZRO_F32, ZRO_F32, sizes, N);
+    opt = bed_optim(&b, "sgd", NULL);
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        uint64_t random = t->seed;
+        double alone = 0, clipped = 0;
+        float before;
+
+        bed_gradients(&b, &random, 1, 0);
+        before = ((float *)b.params[1].grad)[7];
+        CHECK_OK(zro_optim_grad_norm(opt, types[k], ZRO_ON, &alone));
+        CHECK(((float *)b.params[1].grad)[7] == before);
+        CHECK_OK(zro_clip_grad_norm(opt, 1e-3, types[k], &clipped));
+        CHECK(alone == clipped && alone > 0 && ((float *)b.params[1].grad)[7] != before);
+    }
+    for (int i = 0; i < 2; i++) {
+        double norm = 0;
+
+        ((float *)b.params[1].grad)[7] = i == 0 ? NAN : INFINITY;
+        CHECK_STATUS(zro_optim_grad_norm(opt, 2, ZRO_ON, NULL), ZRO_ERR_STATE);
+        CHECK_TEXT("the norm of all gradients is");
+        CHECK_OK(zro_optim_grad_norm(opt, 2, ZRO_OFF, &norm));
+        CHECK(!isfinite(norm) && ((float *)b.params[1].grad)[8] == ((float *)b.params[1].grad)[8]);
+    }
+    CHECK_STATUS(zro_optim_grad_norm(opt, -1, ZRO_OFF, NULL), ZRO_ERR_INVALID);
+    CHECK_STATUS(zro_clip_grad_norm(opt, -1, 2, NULL), ZRO_ERR_INVALID);
+    CHECK_STATUS(zro_clip_grad_norm(opt, NAN, 2, NULL), ZRO_ERR_INVALID);
+    zro_optim_destroy(opt);
+    bed_free(&b);
+}
+
 const zt_case cases_optim_gradients[] = {
+    { "optim_norm_alone", norm_alone, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S69_loss_scale", loss_scale, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S69_scaled_is_unscaled", scaled_is_unscaled, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S69_skips_without_scale", skips_without_scale, 0, ZT_BOTH, 0, 0, 0, 0 },

@@ -102,6 +102,13 @@ static void refuses_parameters(zt_rank *t)
     CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);
     b.params[1].n_dims = 1;
     b.params[1].shape[0] = two[1];
+    CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);
+    CHECK_TEXT("wte: shape[1] = 9223372036854775807, but n_dims = 1"); /* n_dims forgotten */
+    b.params[1].shape[1] = 0;
+    b.params[1].shape[0] = 0; /* the shape forgotten */
+    CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);
+    CHECK_TEXT("wte: it has data, but its shape has no elements");
+    b.params[1].shape[0] = two[1];
     b.params[1].data = NULL;
     CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);
     CHECK_TEXT("wte: data is NULL");
@@ -167,6 +174,7 @@ static void refuses_configs(zt_rank *t)
     zro_adamw_config adamw = ZRO_ADAMW_CONFIG_INIT, by_function;
     zro_sgd_config sgd = ZRO_SGD_CONFIG_INIT;
     zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_alloc_config alloc = ZRO_ALLOC_CONFIG_INIT;
     zro_param_group group;
     zro_optim *opt;
     bed b;
@@ -200,6 +208,14 @@ static void refuses_configs(zt_rank *t)
     adamw.rule = NULL;
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("adamw: the struct of values is that of rule (null)");
+    /* Structs that are no rule's: where the name of the rule should be stands anything. */
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &config, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("adamw: the struct of values is none");
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), &alloc, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_find("adamv"), NULL, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("zro_rule_none");
+    CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_none(), &sgd, NULL, &opt), ZRO_ERR_INVALID);
+    CHECK_TEXT("without a rule there are no values");
     group.n_values = 1;
     CHECK_STATUS(zro_optim_create(NULL, &group, 1, zro_rule_adamw(), NULL, NULL, &opt), ZRO_ERR_INVALID);
     CHECK_TEXT("adamw: values is NULL, but n_values = 1");
@@ -569,6 +585,39 @@ static void repointed(zt_rank *t)
     bed_free(&moving);
 }
 
+/* A parameter in one call, and gradients that are all there. */
+static void made_in_one_call(zt_rank *t)
+{
+    float data[6] = { 0 }, grad[6] = { 0 };
+    zro_param p, bare, expected = ZRO_PARAM_INIT;
+    zro_param_group group, empty = ZRO_PARAM_GROUP_INIT;
+
+    (void)t;
+    memset(&p, 0x55, sizeof p);
+    zro_param_make(&p, "w", ZRO_BF16, data, grad, 2, (const size_t[]){ 2, 3 });
+    expected.name = p.name;
+    expected.dtype = ZRO_BF16;
+    expected.data = data;
+    expected.grad = grad;
+    expected.grad_present = 1;
+    expected.n_dims = 2;
+    expected.shape[0] = 2;
+    expected.shape[1] = 3;
+    CHECK(memcmp(&p, &expected, sizeof p) == 0 && strcmp(p.name, "w") == 0);
+    zro_param_make(&bare, NULL, ZRO_F32, NULL, NULL, 0, NULL);
+    CHECK(bare.grad_present == 0 && zro_param_count(&bare) == 1);
+    zro_param_make(&bare, NULL, ZRO_F32, NULL, NULL, 9, (const size_t[9]){ 1, 1, 1, 1, 1, 1, 1, 1, 1 });
+    CHECK(zro_param_count(&bare) == SIZE_MAX); /* refused by whoever takes it */
+    p.grad_present = 0;
+    zro_params_mark_grads(&p, 1);
+    zro_params_mark_grads(&bare, 1);
+    zro_params_mark_grads(NULL, 1);
+    CHECK(p.grad_present == 1 && bare.grad_present == 0);
+    memset(&group, 0x55, sizeof group);
+    zro_param_group_init(&group);
+    CHECK(memcmp(&group, &empty, sizeof group) == 0);
+}
+
 /* Without a rule: the program updates, publish is the step; equal to the same arithmetic as a rule; any type. */
 static void without_rule(zt_rank *t)
 {
@@ -581,7 +630,7 @@ static void without_rule(zt_rank *t)
     bed_init(&b, ZRO_F32, ZRO_F32, two, 2);
     with = bed_optim(&a, "sgd lr=0.5", NULL);
     group = group_of(&b);
-    CHECK_OK(zro_optim_create(NULL, &group, 1, NULL, NULL, NULL, &without));
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_none(), NULL, NULL, &without));
     for (int k = 0; k < 3; k++) {
         uint64_t x = t->seed + (uint64_t)k, y = x;
 
@@ -600,7 +649,7 @@ static void without_rule(zt_rank *t)
     CHECK_STATUS(zro_optim_set_value(without, 0, "lr", 1), ZRO_ERR_INVALID);
     zro_optim_destroy(without);
     b.params[0].dtype = b.params[0].grad_dtype = ZRO_I32;
-    CHECK_OK(zro_optim_create(NULL, &group, 1, NULL, NULL, NULL, &without));
+    CHECK_OK(zro_optim_create(NULL, &group, 1, zro_rule_none(), NULL, NULL, &without));
     CHECK_OK(zro_optim_step(without, NULL));
     zro_optim_destroy(without);
     zro_optim_destroy(with);
@@ -1284,6 +1333,7 @@ const zt_case cases_optim_optimizer[] = {
     { "S14_groups_apart", groups_apart, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_values_as_array", values_as_array, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S54_repointed", repointed, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_made_in_one_call", made_in_one_call, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S55_without_rule", without_rule, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S56_state_is_memory", state_is_memory, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S06_zero_grad", zero_grad, 0, ZT_BOTH, 0, 0, 0, 0 },

@@ -26,7 +26,7 @@ void bed_init(bed *b, zro_dtype dtype, zro_dtype grad, const size_t *counts, siz
         b->blocks[2 * i] = calloc(counts[i] + 3, b->size);
         b->blocks[2 * i + 1] = calloc(counts[i] + 3, b->grad_size);
         CHECK(b->blocks[2 * i] != NULL && b->blocks[2 * i + 1] != NULL);
-        p->data = (char *)b->blocks[2 * i] + b->size;
+        p->data = b->count[i] > 0 ? (char *)b->blocks[2 * i] + b->size : NULL;
         zro_param_set_grad(p, (char *)b->blocks[2 * i + 1] + b->grad_size);
     }
 }

@@ -51,7 +51,7 @@ static void place_data(twin *w)
     }
     at = 0;
     for (size_t i = 0; i < w->n; i++) {
-        w->sharded[i].data = base + at;
+        w->sharded[i].data = w->count[i] > 0 ? base + at : NULL;
         at += (w->count[i] + 1) * 8;
     }
 }
@@ -84,7 +84,8 @@ void twin_init(twin *w, zt_rank *t, twin_mode mode, const twin_spec *specs, size
         p.grad_dtype = specs[i].grad;
         p.device = specs[i].device;
         w->sharded[i] = w->alone[i] = p;
-        w->alone[i].data = w->blocks[2 * i] = calloc(specs[i].count + 1, zro_dtype_bytes(specs[i].dtype));
+        w->blocks[2 * i] = calloc(specs[i].count + 1, zro_dtype_bytes(specs[i].dtype));
+        w->alone[i].data = specs[i].count > 0 ? w->blocks[2 * i] : NULL;
         w->blocks[2 * i + 1] = calloc(2, bytes);
         CHECK(w->blocks[2 * i] != NULL && w->blocks[2 * i + 1] != NULL);
         w->alone[i].grad = w->blocks[2 * i + 1];

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/bounds.h"
@@ -540,6 +541,30 @@ static void the_log_filters(void **state)
     assert_string_equal(line, "1 rank 3");
 }
 
+/* It ends the process, with the text on standard error. */
+static void must_ends_the_process(void **state)
+{
+    char text[200] = "";
+    int ends[2], status;
+    pid_t pid;
+
+    (void)state;
+    zro_must(ZRO_OK);
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], 2);
+        zro_must(zro__fail(ZRO_ERR_STATE, "not now"));
+        _exit(0);
+    }
+    close(ends[1]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_true(read(ends[0], text, sizeof text - 1) > 0);
+    close(ends[0]);
+    assert_string_equal(text, "zro: STATE: not now\n");
+}
+
 static void the_clock_goes_on(void **state)
 {
     uint64_t before = zro__now_ns(), after = before;
@@ -573,6 +598,7 @@ int main(void)
         cmocka_unit_test(points_list_kill_and_yield),
 #endif
         cmocka_unit_test(the_log_filters),
+        cmocka_unit_test(must_ends_the_process),
         cmocka_unit_test(the_clock_goes_on),
     };
 

@@ -124,12 +124,34 @@ static void f32_to_f16_rounds_to_even(void **state)
     every_border(ZRO_F16, widen_f16, narrow_f16);
 }
 
+static void arrays_are_converted(void **state)
+{
+    static const zro_dtype types[] = { ZRO_F32, ZRO_F64, ZRO_BF16, ZRO_F16 };
+    double values[100], back[100];
+    unsigned char other[sizeof values];
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        values[i] = (i - 50) / 4.0;
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) { /* all types have these values */
+        memset(back, 0, sizeof back);
+        assert_int_equal(zro_convert(other, types[k], values, ZRO_F64, 100), ZRO_OK);
+        assert_int_equal(zro_convert(back, ZRO_F64, other, types[k], 100), ZRO_OK);
+        assert_memory_equal(back, values, sizeof values);
+    }
+    assert_int_equal(zro_convert(NULL, ZRO_F32, NULL, ZRO_F64, 0), ZRO_OK);
+    assert_int_equal(zro_convert(NULL, ZRO_F32, values, ZRO_F64, 1), ZRO_ERR_INVALID);
+    assert_int_equal(zro_convert(other, ZRO_F32, NULL, ZRO_F64, 1), ZRO_ERR_INVALID);
+    assert_int_equal(zro_convert(other, ZRO_I32, values, ZRO_F64, 1), ZRO_ERR_UNSUPPORTED);
+    assert_int_equal(zro_convert(other, ZRO_F32, values, (zro_dtype)99, 1), ZRO_ERR_UNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_is_complete),     cmocka_unit_test(bf16_to_f32_is_exact),
         cmocka_unit_test(f16_to_f32_is_exact),       cmocka_unit_test(f32_to_bf16_rounds_to_even),
-        cmocka_unit_test(f32_to_f16_rounds_to_even),
+        cmocka_unit_test(f32_to_f16_rounds_to_even), cmocka_unit_test(arrays_are_converted),
     };
 
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);

@@ -97,7 +97,7 @@ static void set_up(problem *p, zro_dtype dtype, size_t n)
 
         init.dtype = dtype;
         init.shape[0] = cuts[n - 1][i + 1] - first;
-        init.data = dtype == ZRO_F32 ? (void *)(p->xf + first) : p->x + first;
+        init.data = init.shape[0] == 0 ? NULL : dtype == ZRO_F32 ? (void *)(p->xf + first) : p->x + first;
         init.grad = dtype == ZRO_F32 ? (void *)(p->gf + first) : p->g + first;
         init.grad_present = 1;
         p->params[i] = init;

@@ -965,6 +965,8 @@ static void groups_are_refused(void **unused)
     p->shape[0] = p->shape[1] = SIZE_MAX / 2;
     check_group_refused(m, ZRO_PARTITION_FLAT, "parameter w: its shape has more elements than memory can hold");
     p->n_dims = 1;
+    check_group_refused(m, ZRO_PARTITION_FLAT, "parameter w: shape[1] = 9223372036854775807, but n_dims = 1; set n_dims");
+    p->shape[1] = 0;
     p->shape[0] = SIZE_MAX / 16;
     check_group_refused(m, ZRO_PARTITION_FLAT, "parameter w: with it there are more elements than memory can hold");
 }

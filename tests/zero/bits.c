@@ -190,7 +190,7 @@ static void put_into(run *r, char *base)
         const size_t size = zro_dtype_bytes(r->params[i].dtype);
 
         at = (at + size - 1) / size * size;
-        r->params[i].data = base + at;
+        r->params[i].data = zro_param_count(&r->params[i]) > 0 ? base + at : NULL;
         at += bytes_of(r->params[i].dtype, i);
     }
 }

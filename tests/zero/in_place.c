@@ -164,7 +164,7 @@ static void without_rule(zt_rank *t)
         w.n_used = N;
         c = twin_config(&w, NULL, &plan);
         group = twin_group_of(&w, w.sharded, 0, N);
-        CHECK_OK(zro_optim_create(t->group, &group, 1, NULL, NULL, &c, &w.optim));
+        CHECK_OK(zro_optim_create(t->group, &group, 1, zro_rule_none(), NULL, &c, &w.optim));
         group = twin_group_of(&w, w.alone, 0, N);
         CHECK_OK(zro_optim_create(NULL, &group, 1, &plain_rule, NULL, NULL, &w.reference));
         CHECK_OK(zro_param_publish(w.optim, ZRO_ALL_PARAMS, 0));
@@ -198,7 +198,7 @@ static void integers(zt_rank *t)
     }
     group.params = params;
     group.n = 3;
-    CHECK_OK(zro_optim_create(t->group, &group, 1, NULL, NULL, NULL, &opt));
+    CHECK_OK(zro_optim_create(t->group, &group, 1, zro_rule_none(), NULL, NULL, &opt));
     for (int s = 1; s < 4; s++) {
         for (size_t i = 0; i < 3; i++) {
             size_t bytes = whole[i].count * zro_dtype_bytes(whole[i].dtype);
