@@ -10,16 +10,10 @@ int main(void)
     zro_group *group;
     float x[2];
 
-    if (zro_group_create_env(NULL, &group) != ZRO_OK) {
-        fprintf(stderr, "%s\n", zro_last_error());
-        return 1;
-    }
+    zro_must(zro_group_create_env(NULL, &group));
     x[0] = (float)zro_group_rank(group);
     x[1] = 1;
-    if (zro_all_reduce(group, x, 2, ZRO_F32, ZRO_SUM) != ZRO_OK) {
-        fprintf(stderr, "%s\n", zro_last_error());
-        return 1;
-    }
+    zro_must(zro_all_reduce(group, x, 2, ZRO_F32, ZRO_SUM));
     printf("rank %d of %d: the sum of all ranks is %g, and %g of us say hello\n", zro_group_rank(group), zro_group_size(group),
            (double)x[0], (double)x[1]);
     zro_group_destroy(group);

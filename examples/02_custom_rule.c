@@ -39,21 +39,20 @@ static const zro_rule rule = {
 int main(void)
 {
     float w[2] = { 0, 0 }, grad[2]; /* y = w[0] x + w[1]; the points lie on y = 3 x - 1 */
-    zro_param param = ZRO_PARAM_INIT;
-    zro_param_group group = { .params = &param, .n = 1 };
+    zro_param param;
+    zro_param_group group = ZRO_PARAM_GROUP_INIT;
     zro_optim *opt;
-    zro_status st;
 
-    param.shape[0] = 2;
-    param.data = w;
-    zro_param_set_grad(&param, grad);
-    st = zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt);
-    for (int step = 0; st == ZRO_OK && step < 2000; step++) {
+    zro_param_make(&param, "w", ZRO_F32, w, grad, 1, (size_t[]){ 2 });
+    group.params = &param;
+    group.n = 1;
+    zro_must(zro_optim_create(NULL, &group, 1, &rule, NULL, NULL, &opt));
+    for (int step = 0; step < 2000; step++) {
         grad[1] = (w[0] - 3) * (float)(step % 7 - 3) + w[1] + 1;
         grad[0] = grad[1] * (float)(step % 7 - 3);
-        st = zro_optim_step(opt, NULL);
+        zro_must(zro_optim_step(opt, NULL));
     }
-    printf("%s: y = %.2f x %+.2f\n", st == ZRO_OK ? "fitted" : zro_last_error(), (double)w[0], (double)w[1]);
+    printf("fitted: y = %.2f x %+.2f\n", (double)w[0], (double)w[1]);
     zro_optim_destroy(opt);
-    return st != ZRO_OK || w[0] < 2.9f || w[0] > 3.1f || w[1] < -1.1f || w[1] > -0.9f;
+    return w[0] < 2.9f || w[0] > 3.1f || w[1] < -1.1f || w[1] > -0.9f;
 }

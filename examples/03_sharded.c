@@ -8,18 +8,9 @@
  * Without the lines marked "sharded" it would be a program for one process, with malloc for the arrays and NULL for the group. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <zro.h>
 
 enum { IN = 2, WIDTH = 256, BATCH = 16, STEPS = 300, PARAMS = 6 };
-
-static void must(zro_status st)
-{
-    if (st == ZRO_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", zro_status_name(st), zro_last_error());
-    exit(1);
-}
 
 static float random_in(unsigned *state, float low, float high)
 {
@@ -86,7 +77,7 @@ int main(void)
     zro_adamw_config adamw = ZRO_ADAMW_CONFIG_INIT;
     zro_step_info info = ZRO_STEP_INFO_INIT;
     zro_param p[PARAMS];
-    zro_param_group group = { .params = p, .n = PARAMS };
+    zro_param_group group = ZRO_PARAM_GROUP_INIT;
     zro_group *ranks;
     zro_optim *opt;
     unsigned random;
@@ -95,45 +86,41 @@ int main(void)
     double total, mine;
     float loss = 0;
 
-    for (int i = 0; i < PARAMS; i++) {
-        zro_param_init(&p[i]);
-        p[i].n_dims = 2;
-        p[i].shape[0] = shapes[i][0];
-        p[i].shape[1] = shapes[i][1];
-    }
-    must(zro_group_create_env(NULL, &ranks));       /* sharded */
-    rank = zro_group_rank(ranks);                   /* sharded */
-    size = zro_group_size(ranks);                   /* sharded */
-    must(zro_params_alloc(ranks, p, PARAMS, NULL)); /* sharded: parameters exist once per machine */
+    for (int i = 0; i < PARAMS; i++)
+        zro_param_make(&p[i], NULL, ZRO_F32, NULL, NULL, 2, shapes[i]);
+    group.params = p;
+    group.n = PARAMS;
+    zro_must(zro_group_create_env(NULL, &ranks));       /* sharded */
+    rank = zro_group_rank(ranks);                       /* sharded */
+    size = zro_group_size(ranks);                       /* sharded */
+    zro_must(zro_params_alloc(ranks, p, PARAMS, NULL)); /* sharded: parameters exist once per machine */
     random = 1;
     for (int i = 0; rank == 0 && i < PARAMS; i++) /* sharded: one rank writes them */
         for (size_t k = 0; k < zro_param_count(&p[i]); k++)
             ((float *)p[i].data)[k] = random_in(&random, -1, 1) / sqrtf((float)p[i].shape[0]);
 
-    must(zro_optim_create(ranks, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt)); /* sharded: `ranks` instead of NULL */
-    must(zro_param_publish(opt, ZRO_ALL_PARAMS, 0));                                /* sharded: all ranks get rank 0's values */
+    zro_must(zro_optim_create(ranks, &group, 1, zro_rule_adamw(), &adamw, NULL, &opt)); /* sharded: `ranks` instead of NULL */
+    zro_must(zro_param_publish(opt, ZRO_ALL_PARAMS, 0)); /* sharded: all ranks get rank 0's values */
 
     random = 100 + (unsigned)rank;
     for (int step = 0; step < STEPS; step++) {
         loss = train_on(p, &random);
-        for (int i = 0; i < PARAMS; i++) {
-            must(zro_all_reduce(ranks, p[i].grad, zro_param_count(&p[i]), ZRO_F32, ZRO_AVG)); /* sharded */
-            p[i].grad_present = 1;
-        }
-        must(zro_optim_step(opt, NULL));
-        must(zro_optim_zero_grad(opt, ZRO_ZERO_CLEAR));
-        must(zro_all_reduce(ranks, &loss, 1, ZRO_F32, ZRO_AVG)); /* sharded */
+        zro_params_mark_grads(p, PARAMS);
+        zro_must(zro_params_all_reduce(ranks, p, PARAMS, ZRO_AVG)); /* sharded */
+        zro_must(zro_optim_step(opt, NULL));
+        zro_must(zro_optim_zero_grad(opt, ZRO_ZERO_CLEAR));
+        zro_must(zro_all_reduce(ranks, &loss, 1, ZRO_F32, ZRO_AVG)); /* sharded */
         if (rank == 0 && (step % 75 == 0 || step == STEPS - 1))
             printf("step %3d  loss %.5f\n", step, (double)loss);
     }
 
-    must(zro_params_hash(p, PARAMS, &hash));
-    must(zro_optim_info(opt, &info));
+    zro_must(zro_params_hash(p, PARAMS, &hash));
+    zro_must(zro_optim_info(opt, &info));
     total = mine = (double)info.state_bytes;
-    must(zro_all_reduce(ranks, &total, 1, ZRO_F64, ZRO_SUM));
+    zro_must(zro_all_reduce(ranks, &total, 1, ZRO_F64, ZRO_SUM));
     printf("rank %d: parameters %016llx; keeps %.0f of %.0f bytes of optimizer state\n", rank, (unsigned long long)hash, mine,
            total);
-    must(zro_barrier(ranks));
+    zro_must(zro_barrier(ranks));
     if (rank == 0 && size > 1)
         printf(
             "%d ranks without sharding would keep %.0f bytes; saved: %.0f (%.0f %%), and %d of %d copies of the parameters\n",
