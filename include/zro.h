@@ -971,9 +971,16 @@ ZRO_API const char *zro_state_slot_name(const zro_state *state, size_t param, si
 ZRO_MUST zro_status zro_state_slot(const zro_state *state, size_t param, const char *name, zro_slot *slot);
 
 /* A state as a safetensors file (write, read), or as the bytes of one (pack, unpack; freed by zro_bytes_free): tensors
- * "<slot>:0:<name>" and one JSON text of metadata.  A file is written beside `path` and renamed over it.  Local.
+ * "<slot>:0:<name>" and one JSON text of metadata.  Local.
  *
- * INVALID      two parameters have the same name, or a value is not finite: such a state cannot be written
+ * A file is written beside `path`, synced and renamed over it: a write that fails, or is killed, leaves the old file.  The new
+ * one has the old one's mode and, where permitted, owner and group.  A symbolic link stays, and the file that it leads to is
+ * written; if it leads to nothing, that file is made, as open(2) does.  What a killed write has left in the folder (".zro-*",
+ * seldom) the next write to the same place removes.
+ *
+ * INVALID      two parameters have the same name, or a value is not finite: such a state cannot be written; `path` is a folder,
+ *              a device, a pipe or a socket
+ * SYSTEM       the file cannot be written or read: no room, no right, larger than the limit on file sizes (ulimit -f), ...
  * FORMAT       these bytes are no such file; the text says where they differ
  * UNSUPPORTED  the library was built without checkpoints (ZRO_CHECKPOINT=OFF) */
 ZRO_MUST zro_status zro_state_write(const zro_state *state, const char *path);

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "checkpoint/source_sink.h"
+#include "checkpoint/source.h"
 #include "zro.h"
 
 typedef struct zro__tensor {

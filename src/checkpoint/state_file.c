@@ -14,7 +14,8 @@
 #include "base/param.h"
 #include "base/status.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/source_sink.h"
+#include "checkpoint/sink.h"
+#include "checkpoint/source.h"
 #include "checkpoint/state_json.h"
 #include "zero/state.h"
 
@@ -137,7 +138,7 @@ zro_status zro_state_write(const zro_state *s, const char *path)
         return zro__fail(ZRO_ERR_INVALID, "state_write: path is %s", path == NULL ? "NULL" : "empty");
     st = image_make(s, &im);
     if (st == ZRO_OK)
-        st = zro__sink_open(&sink, path);
+        st = zro__sink_open(&sink, path, im.header_bytes + im.data_bytes);
     if (st == ZRO_OK)
         st = zro__sink_write(&sink, im.header, im.header_bytes);
     for (size_t i = 0; i < im.n && st == ZRO_OK; i++)

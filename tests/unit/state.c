@@ -1,186 +1,23 @@
-/* States as containers and as files: what goes in comes out again, whatever the names and types; what cannot be is refused with
- * a text that names it; and a write that fails leaves the old file and nothing else. */
+/* States as containers and as the bytes of a file: what goes in comes out again, whatever the names and types, and what cannot
+ * be is refused with a text that names it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/point.h"
+#include "state_parts.h"
 #include "zero/state.h"
 #include "zro.h"
-
-#define OK(call) assert_int_equal(call, ZRO_OK)
-
-/* A refusal with a code and words of its text. */
-#define REFUSED(call, code, words)                                                                                             \
-    do {                                                                                                                       \
-        assert_int_equal(call, code);                                                                                          \
-        if (strstr(zro_last_error(), words) == NULL)                                                                           \
-            fail_msg("the text is \"%s\", without \"%s\"", zro_last_error(), words);                                           \
-    } while (0)
-
-/* ---- building and comparing ---- */
-
-static zro_param shaped(const char *name, zro_dtype dtype, uint32_t n_dims, size_t a, size_t b)
-{
-    zro_param p = ZRO_PARAM_INIT;
-
-    p.name = name;
-    p.dtype = dtype;
-    p.n_dims = n_dims;
-    p.shape[0] = a;
-    p.shape[1] = b;
-    return p;
-}
-
-static void add_param(zro_state *s, const char *name, zro_dtype dtype, uint32_t n_dims, size_t a, size_t b)
-{
-    zro_param p = shaped(name, dtype, n_dims, a, b);
-
-    OK(zro_state_add_param(s, &p));
-}
-
-/* A slot with bytes that depend on where it is. */
-static void add_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
-{
-    zro_slot slot;
-    size_t n;
-
-    OK(zro_state_add_slot(s, param, name, dtype, NULL, count));
-    OK(zro_state_slot(s, param, name, &slot));
-    assert_int_equal(slot.count, count);
-    assert_int_equal(slot.dtype, dtype);
-    assert_int_equal((uintptr_t)slot.data % 64, 0);
-    n = count * zro_dtype_bytes(dtype);
-    for (size_t i = 0; i < n; i++) {
-        assert_int_equal(((char *)slot.data)[i], 0);
-        ((char *)slot.data)[i] = (char)(i * 7 + param * 31 + (size_t)name[0]);
-    }
-}
-
-static const zro_value adamw_values[] = {
-    { "lr", 0.1 },    { "betas:0", 0.9 }, { "betas:1", 0.999 }, { "eps", 1e-8 }, { "weight_decay", 1e-2 },
-    { "amsgrad", 0 }, { "maximize", 1 },  { "foreach", 0 },
-};
-
-static zro_state *make_adamw(void)
-{
-    zro_progress progress = { .steps = 12345678901234, .scale = 65536, .growth_tracker = 7 };
-    zro_state *s;
-
-    OK(zro_state_create("adamw", &s));
-    OK(zro_state_add_group(s, adamw_values, sizeof adamw_values / sizeof *adamw_values));
-    add_param(s, "layer.0/weight", ZRO_F32, 2, 3, 5);
-    add_param(s, NULL, ZRO_BF16, 1, 70, 0);
-    OK(zro_state_add_group(s, NULL, 0));
-    add_param(s, "one", ZRO_F64, 1, 1, 0);
-    add_param(s, "scalar", ZRO_F16, 0, 0, 0);
-    for (size_t i = 0; i < 4; i++) {
-        zro_param p;
-
-        OK(zro_state_param(s, i, &p));
-        add_slot(s, i, "exp_avg", p.dtype == ZRO_F64 ? ZRO_F64 : ZRO_F32, zro_param_count(&p));
-        add_slot(s, i, "step", ZRO_F64, 1);
-    }
-    add_slot(s, 1, "master", ZRO_F32, 70);
-    OK(zro_state_set_progress(s, &progress));
-    return s;
-}
-
-static void same_params(const zro_state *a, const zro_state *b, size_t i)
-{
-    zro_param p, q;
-
-    OK(zro_state_param(a, i, &p));
-    OK(zro_state_param(b, i, &q));
-    if (p.name == NULL)
-        assert_null(q.name);
-    else
-        assert_string_equal(p.name, q.name);
-    assert_int_equal(p.dtype, q.dtype);
-    assert_int_equal(p.grad_dtype, q.grad_dtype);
-    assert_int_equal(p.n_dims, q.n_dims);
-    assert_memory_equal(p.shape, q.shape, sizeof p.shape);
-    assert_int_equal(zro_state_slots(a, i), zro_state_slots(b, i));
-    for (size_t k = 0; k < zro_state_slots(a, i); k++) {
-        zro_slot x, y;
-
-        OK(zro_state_slot(a, i, zro_state_slot_name(a, i, k), &x));
-        OK(zro_state_slot(b, i, zro_state_slot_name(a, i, k), &y));
-        assert_true(x.present && y.present);
-        assert_int_equal(x.dtype, y.dtype);
-        assert_int_equal(x.count, y.count);
-        assert_memory_equal(x.data, y.data, x.count * zro_dtype_bytes(x.dtype));
-    }
-}
-
-/* Values by name: a file may have them in another order. */
-static void same_groups(const zro_state *a, const zro_state *b, size_t i)
-{
-    size_t first[2], n[2], n_values[2];
-
-    OK(zro_state_group(a, i, &first[0], &n[0], &n_values[0]));
-    OK(zro_state_group(b, i, &first[1], &n[1], &n_values[1]));
-    assert_int_equal(first[0], first[1]);
-    assert_int_equal(n[0], n[1]);
-    assert_int_equal(n_values[0], n_values[1]);
-    for (size_t k = 0; k < n_values[0]; k++) {
-        zro_value v;
-        double x;
-
-        OK(zro_state_value(a, i, k, &v));
-        OK(zro_state_get_value(b, i, v.name, &x));
-        assert_memory_equal(&x, &v.value, sizeof x);
-    }
-}
-
-static void same(const zro_state *a, const zro_state *b)
-{
-    zro_progress p, q;
-
-    assert_string_equal(zro_state_rule(a), zro_state_rule(b));
-    OK(zro_state_get_progress(a, &p));
-    OK(zro_state_get_progress(b, &q));
-    assert_memory_equal(&p, &q, sizeof p);
-    assert_int_equal(zro_state_groups(a), zro_state_groups(b));
-    assert_int_equal(zro_state_params(a), zro_state_params(b));
-    assert_int_equal(zro_state_bytes(a), zro_state_bytes(b));
-    for (size_t i = 0; i < zro_state_groups(a); i++)
-        same_groups(a, b, i);
-    for (size_t i = 0; i < zro_state_params(a); i++)
-        same_params(a, b, i);
-}
-
-/* Packed, unpacked, and packed again: the same state, the same bytes.  `s` is destroyed. */
-static void goes_round(zro_state *s)
-{
-    zro_state *t;
-    void *bytes, *again;
-    size_t n, m;
-
-    OK(zro_state_pack(s, &bytes, &n));
-    OK(zro_state_unpack(bytes, n, &t));
-    same(s, t);
-    OK(zro_state_pack(t, &again, &m));
-    assert_int_equal(n, m);
-    assert_memory_equal(bytes, again, n);
-    zro_bytes_free(bytes);
-    zro_bytes_free(again);
-    zro_state_destroy(t);
-    zro_state_destroy(s);
-}
 
 static int holds(const void *bytes, size_t n, const char *words)
 {
@@ -826,175 +663,6 @@ static void flipped_and_cut_bytes(void **state)
     zro_state_destroy(s);
 }
 
-/* ---- files ---- */
-
-static char folder[] = "/tmp/zro-state-XXXXXX";
-static char path[sizeof folder + 32];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder + sizeof folder - 7, "XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return -1;
-    snprintf(path, sizeof path, "%s/a state", folder);
-    return 0;
-}
-
-static size_t count_files(void)
-{
-    DIR *dir = opendir(folder);
-    size_t n = 0;
-
-    for (struct dirent *e; (e = readdir(dir)) != NULL;)
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    closedir(dir);
-    return n;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
-}
-
-static void a_file_is_what_pack_gives(void **state)
-{
-    zro_state *s = make_adamw(), *t;
-    static char buffer[1 << 16];
-    void *bytes;
-    size_t n;
-    FILE *f;
-
-    (void)state;
-    add_param(s, "large", ZRO_F32, 2, 1000, 1000);
-    add_slot(s, 4, "exp_avg", ZRO_F32, 1000000);
-    add_slot(s, 4, "exp_avg_sq", ZRO_BF16, 1000000);
-    OK(zro_state_write(s, path));
-    OK(zro_state_write(s, path)); /* over it */
-    assert_int_equal(count_files(), 1);
-    OK(zro_state_read(path, &t));
-    same(s, t);
-    OK(zro_state_pack(s, &bytes, &n));
-    f = fopen(path, "rb");
-    for (size_t at = 0, got; (got = fread(buffer, 1, sizeof buffer, f)) > 0; at += got) {
-        assert_true(got <= n - at);
-        assert_memory_equal((char *)bytes + at, buffer, got);
-        assert_true(got == sizeof buffer || at + got == n);
-    }
-    fclose(f);
-    zro_bytes_free(bytes);
-    zro_state_destroy(s);
-    zro_state_destroy(t);
-}
-
-static void a_write_that_fails_leaves_the_old_file(void **state)
-{
-    static const struct {
-        const char *point, *words;
-    } cases[] = {
-        { "checkpoint.open", "Input/output error" }, { "checkpoint.write", "No space left" },
-        { "checkpoint.sync", "cannot sync it" },     { "checkpoint.rename", "cannot rename" },
-        { "memory.alloc", "out of memory" },
-    };
-    zro_state *old = make_adamw(), *new, *read;
-
-    (void)state;
-    OK(zro_state_create("sgd", &new));
-    OK(zro_state_add_group(new, NULL, 0));
-    add_param(new, "w", ZRO_F32, 1, 100000, 0);
-    add_slot(new, 0, "momentum_buffer", ZRO_F32, 100000);
-    OK(zro_state_write(old, path));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (long nth = 1;; nth++) {
-            zro__point_plan plan = { .name = cases[i].point, .action = ZRO__POINT_FAIL, .nth = nth };
-            zro_status st;
-
-            zro__point_plan_set(&plan);
-            st = zro_state_write(new, path);
-            zro__point_plan_set(NULL);
-            assert_int_equal(count_files(), 1);
-            OK(zro_state_read(path, &read));
-            same(read, st == ZRO_OK ? new : old);
-            zro_state_destroy(read);
-            if (st == ZRO_OK) {
-                assert_true(nth > 1);
-                OK(zro_state_write(old, path));
-                break;
-            }
-            assert_non_null(strstr(zro_last_error(), cases[i].words));
-            assert_int_equal(st, i == 4 ? ZRO_ERR_MEMORY : ZRO_ERR_SYSTEM);
-        }
-    zro_state_destroy(old);
-    zro_state_destroy(new);
-}
-
-static void a_folder_that_cannot_be_synced(void **state)
-{
-    zro__point_plan plan = { .name = "checkpoint.sync_folder", .action = ZRO__POINT_FAIL, .nth = 1 };
-    zro_state *s = make_adamw(), *t;
-
-    (void)state;
-    zro__point_plan_set(&plan);
-    REFUSED(zro_state_write(s, path), ZRO_ERR_SYSTEM, "is written, but may be lost");
-    zro__point_plan_set(NULL);
-    assert_int_equal(count_files(), 1);
-    OK(zro_state_read(path, &t));
-    same(s, t);
-    zro_state_destroy(s);
-    zro_state_destroy(t);
-}
-
-static void places_that_cannot_be_written(void **state)
-{
-    char name[sizeof path + 300];
-    zro_state *s = make_adamw();
-
-    (void)state;
-    snprintf(name, sizeof name, "%s/nowhere/x", folder);
-    REFUSED(zro_state_write(s, name), ZRO_ERR_SYSTEM, "No such file");
-    REFUSED(zro_state_write(s, folder), ZRO_ERR_SYSTEM, "cannot rename");
-    memset(name, 'x', 300);
-    name[300] = '\0';
-    REFUSED(zro_state_write(s, name), ZRO_ERR_SYSTEM, "too long");
-    assert_int_equal(count_files(), 0);
-    if (geteuid() != 0) {
-        chmod(folder, 0500);
-        REFUSED(zro_state_write(s, path), ZRO_ERR_SYSTEM, "Permission denied");
-        chmod(folder, 0700);
-    }
-    zro_state_destroy(s);
-}
-
-static void things_that_are_no_files(void **state)
-{
-    zro__point_plan plan = { .name = "checkpoint.read", .action = ZRO__POINT_FAIL, .nth = 1 };
-    zro_state *s = make_adamw(), *t = (zro_state *)1;
-    struct stat info;
-
-    (void)state;
-    REFUSED(zro_state_read(path, &t), ZRO_ERR_SYSTEM, "No such file");
-    assert_null(t);
-    REFUSED(zro_state_read(NULL, &t), ZRO_ERR_INVALID, "path is NULL");
-    REFUSED(zro_state_read(path, NULL), ZRO_ERR_INVALID, "out is NULL");
-    REFUSED(zro_state_read(folder, &t), ZRO_ERR_FORMAT, "is a folder");
-    REFUSED(zro_state_read("/dev/null", &t), ZRO_ERR_FORMAT, "must be a regular file");
-    assert_int_equal(mkfifo(path, 0600), 0);
-    REFUSED(zro_state_read(path, &t), ZRO_ERR_FORMAT, "must be a regular file");
-    unlink(path);
-    OK(zro_state_write(s, path));
-    zro__point_plan_set(&plan);
-    REFUSED(zro_state_read(path, &t), ZRO_ERR_SYSTEM, "Input/output error");
-    zro__point_plan_set(NULL);
-    assert_int_equal(stat(path, &info), 0);
-    assert_int_equal(truncate(path, info.st_size - 1), 0);
-    REFUSED(zro_state_read(path, &t), ZRO_ERR_FORMAT, path);
-    assert_int_equal(truncate(path, 0), 0);
-    REFUSED(zro_state_read(path, &t), ZRO_ERR_FORMAT, "empty");
-    zro_state_destroy(s);
-}
-
 /* ---- between ranks ---- */
 
 enum { RANKS = 3 };
@@ -1168,11 +836,6 @@ int main(void)
         cmocka_unit_test(broken_metadata_is_named),
         cmocka_unit_test(broken_heads_are_named),
         cmocka_unit_test(flipped_and_cut_bytes),
-        cmocka_unit_test_setup_teardown(a_file_is_what_pack_gives, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_the_old_file, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_synced, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(places_that_cannot_be_written, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(things_that_are_no_files, make_folder, remove_folder),
         cmocka_unit_test(all_ranks_get_the_state),
         cmocka_unit_test(one_rank_in_error_is_an_error_on_all),
     };
