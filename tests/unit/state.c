@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/point.h"
+#include "checkpoint/safetensors.h"
 #include "state_parts.h"
 #include "zero/state.h"
 #include "zro.h"
@@ -60,6 +61,8 @@ static void names_of_any_kind_go_round(void **state)
                                          "quote\"s'",
                                          "back\\slash/es",
                                          "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80",
+                                         "\xc2\x80\xe0\xa0\x80\xf0\x90\x80\x80",     /* the first of two, three, four bytes */
+                                         "\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf", /* around the surrogates; the last */
                                          "new\nline\ttab\x01",
                                          "colon:0:colon",
                                          ".",
@@ -127,6 +130,65 @@ static void the_file_says_what_pytorch_says(void **state)
     assert_true(holds(bytes, n, "\"exp_avg:0:one\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}"));
     assert_true(holds(bytes, n, "\"exp_avg:0:layer.0/weight\":{\"dtype\":\"F32\",\"shape\":[3,5],"));
     assert_true(holds(bytes, n, "\"master:0:1\":{\"dtype\":\"F32\",\"shape\":[70],"));
+    zro_bytes_free(bytes);
+    goes_round(s);
+}
+
+/* Where a parameter has one element, its shape does not tell arrays from single numbers. */
+static zro_state *make_singles(void)
+{
+    zro_state *s;
+
+    OK(zro_state_create("a rule of mine", &s));
+    OK(zro_state_add_group(s, NULL, 0));
+    add_param(s, "v", ZRO_F32, 1, 1, 0);
+    add_slot(s, 0, "step", ZRO_F64, 1); /* what every rule has as a single number */
+    add_slot(s, 0, "array", ZRO_F32, 1);
+    OK(zro__state_plan_slot(s, 0, "number", ZRO_F64, 1));
+    s->slots[2].single = 1;
+    OK(zro__state_take(s));
+    return s;
+}
+
+static void check_singles(const zro_state *s)
+{
+    void *bytes;
+    size_t n;
+
+    OK(zro_state_pack(s, &bytes, &n));
+    assert_true(holds(bytes, n, "\"step:0:v\":{\"dtype\":\"F64\",\"shape\":[],"));
+    assert_true(holds(bytes, n, "\"array:0:v\":{\"dtype\":\"F32\",\"shape\":[1],"));
+    assert_true(holds(bytes, n, "\"number:0:v\":{\"dtype\":\"F64\",\"shape\":[],"));
+    zro_bytes_free(bytes);
+}
+
+static void single_numbers_stay_single(void **state)
+{
+    zro_state *s = make_singles(), *t;
+    void *bytes;
+    size_t n;
+
+    (void)state;
+    check_singles(s);
+    OK(zro_state_pack(s, &bytes, &n));
+    OK(zro_state_unpack(bytes, n, &t));
+    check_singles(t);
+    zro_bytes_free(bytes);
+    zro_state_destroy(t);
+    zro_state_destroy(s);
+}
+
+/* A value that is a flag elsewhere may have other numbers, and stays a number. */
+static void flags_are_0_or_1(void **state)
+{
+    zro_state *s = make_adamw();
+    void *bytes;
+    size_t n;
+
+    (void)state;
+    OK(zro_state_set_value(s, 0, "amsgrad", 0.5));
+    OK(zro_state_pack(s, &bytes, &n));
+    assert_true(holds(bytes, n, "\\\"amsgrad\\\":0.5,"));
     zro_bytes_free(bytes);
     goes_round(s);
 }
@@ -253,8 +315,18 @@ static void no_state_says_what_to_call(void **state)
 static void names_that_cannot_be(void **state)
 {
     char longer[ZRO__STATE_NAME_BYTES + 2];
-    static const char *const broken[] = { "\x80", "a\xc3",    "\xc0\x80", "\xed\xa0\x80",        "\xf4\x90\x80\x80",
-                                          "\xff", "\xe2\x82", "\xa2\x82", "\xf8\x88\x80\x80\x80" };
+    static const char *const broken[] = { "\x80",
+                                          "a\xc3",
+                                          "\xc0\x80",
+                                          "\xed\xa0\x80",
+                                          "\xf4\x90\x80\x80",
+                                          "\xff",
+                                          "\xe2\x82",
+                                          "\xa2\x82",
+                                          "\xf8\x88\x80\x80\x80",
+                                          "\xe0\x9f\xbf",
+                                          "\xf0\x8f\xbf\xbf",
+                                          "\xed\xbf\xbf" };
     zro_state *s;
 
     (void)state;
@@ -269,7 +341,10 @@ static void names_that_cannot_be(void **state)
     REFUSED(zro_state_set_value(s, 0, NULL, 1), ZRO_ERR_INVALID, "the name of a value is NULL");
     REFUSED(zro_state_set_value(s, 0, "", 1), ZRO_ERR_INVALID, "the name of a value is empty");
     REFUSED(zro_state_set_value(s, 0, "params", 1), ZRO_ERR_INVALID, "list of parameters");
+    REFUSED(zro_state_set_value(s, 0, "params:0", 1), ZRO_ERR_INVALID, "list of parameters");
     REFUSED(zro_state_set_value(s, 0, "a:b", 1), ZRO_ERR_INVALID, "\"a:b\"");
+    REFUSED(zro_state_set_value(s, 0, "a:0b", 1), ZRO_ERR_INVALID, "\"a:0b\"");
+    REFUSED(zro_state_set_value(s, 0, "a:1000", 1), ZRO_ERR_INVALID, "\"a:1000\"");
     REFUSED(zro_state_set_value(s, 0, "a:01", 1), ZRO_ERR_INVALID, "\"a:01\"");
     REFUSED(zro_state_set_value(s, 0, ":0", 1), ZRO_ERR_INVALID, "\":0\"");
     REFUSED(zro_state_add_slot(s, 0, "a:b", ZRO_F32, NULL, 1), ZRO_ERR_INVALID, "must not contain ':'");
@@ -284,7 +359,7 @@ static void what_cannot_be_added(void **state)
     zro_param bad = shaped("bad", ZRO_F32, 2, SIZE_MAX / 2, 4), typeless = shaped("bad", (zro_dtype)8, 1, 1, 0);
     zro_param deep = shaped("bad", ZRO_F32, 9, 1, 1), grad = shaped("bad", ZRO_F32, 1, 1, 0),
               wide = shaped("w", ZRO_F32, 2, 0, SIZE_MAX);
-    zro_value twice[] = { { "lr", 1 }, { "lr", 2 } };
+    zro_value twice[] = { { "lr", NAN }, { "lr", 2 } };
     zro_state *s;
     char name[32];
 
@@ -293,8 +368,11 @@ static void what_cannot_be_added(void **state)
     REFUSED(zro_state_add_param(s, &grad), ZRO_ERR_STATE, "no group yet");
     REFUSED(zro_state_add_group(s, NULL, 1), ZRO_ERR_INVALID, "values is NULL");
     REFUSED(zro_state_add_group(s, twice, 2), ZRO_ERR_INVALID, "\"lr\" is there twice");
+    REFUSED(zro_state_add_group(s, (zro_value[]){ { "lr", 1 }, { NULL, 2 } }, 2), ZRO_ERR_INVALID, "a value is NULL");
     REFUSED(zro_state_set_value(s, 0, "lr", 1), ZRO_ERR_INVALID, "group = 0, the state has 0");
-    zro_state_destroy(s);
+    OK(zro_state_add_group(s, NULL,
+                           0)); /* nothing is left of those that were refused: what is not finite could not be packed */
+    goes_round(s);
     s = make_adamw();
     grad.grad_dtype = (zro_dtype)99;
     REFUSED(zro_state_add_param(s, NULL), ZRO_ERR_INVALID, "param is NULL");
@@ -357,6 +435,7 @@ static void what_cannot_be_asked(void **state)
 /* Of any allocation that fails; the state is as before. */
 static void memory_that_runs_out(void **state)
 {
+    enum { LARGE = (1 << 20) + 1 }; /* not a multiple of what slots are rounded up to */
     zro__point_plan plan = { .name = "memory.alloc", .action = ZRO__POINT_FAIL };
     zro_state *s, *t;
     void *bytes;
@@ -365,11 +444,11 @@ static void memory_that_runs_out(void **state)
 
     (void)state;
     s = make_adamw();
-    add_param(s, "large", ZRO_F32, 1, 1 << 20, 0);
+    add_param(s, "large", ZRO_F32, 1, LARGE, 0);
     for (plan.nth = 1; st != ZRO_OK; plan.nth++) {
         zro__point_plan_set(&plan);
         atomic_store(&plan.hits, 0);
-        st = zro_state_add_slot(s, 4, "exp_avg", ZRO_F32, NULL, 1 << 20);
+        st = zro_state_add_slot(s, 4, "exp_avg", ZRO_F32, NULL, LARGE);
         zro__point_plan_set(NULL);
         assert_true(st == ZRO_OK || st == ZRO_ERR_MEMORY);
         assert_int_equal(zro_state_slots(s, 4), st == ZRO_OK);
@@ -393,6 +472,24 @@ static void memory_that_runs_out(void **state)
     zro_bytes_free(bytes);
     zro_state_destroy(s);
     zro_state_destroy(t);
+}
+
+/* Slots that are announced and get no memory get it the next time, all of it. */
+static void memory_comes_later(void **state)
+{
+    zro__point_plan plan = { .name = "memory.alloc", .action = ZRO__POINT_FAIL, .nth = 1 };
+    zro_state *s = make_adamw();
+
+    (void)state;
+    add_param(s, "large", ZRO_F32, 1, 100000, 0);
+    OK(zro__state_plan_slot(s, 4, "exp_avg", ZRO_F32, 100000));
+    zro__point_plan_set(&plan);
+    REFUSED(zro__state_take(s), ZRO_ERR_MEMORY, "bytes of state");
+    zro__point_plan_set(NULL);
+    OK(zro__state_take(s));
+    assert_true(s->last_block->used <= s->last_block->bytes);
+    OK(zro__state_take(s)); /* there is nothing left to do */
+    goes_round(s);
 }
 
 static void what_cannot_be_written(void **state)
@@ -522,8 +619,16 @@ static void broken_tensors_are_named(void **state)
           "its shape is neither its parameter's nor []" },
         { "\"a\\u0000:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "NUL" },
         { "\"\xff:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", 24, "unable to decode byte 0xff" },
+        { "\"a:0:w\":{\"dtype\":\"F16\",\"shape\":[],\"data_offsets\":[0,2]},"
+          "\"b:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[2,26]}",
+          25, "ends at 26, but there are 25 bytes" }, /* fewer bytes than there are, but behind the end */
+        { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,2,3],\"data_offsets\":[0,24]}", 24,
+          "its shape is neither its parameter's nor []" },
         { "\"x\":[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]", 0, "nested more than 16 deep" },
-        { "\"x\":\"[[[[[[[[[[[[[[[[\\\"[[[[[[[[[[[[[[[\"", 0, "must have dtype" },
+        { "\"x\":[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]", 0, "must have dtype" },
+        { "\"x\":\"[[[[[[[[[[[[[[[[[\"", 0, "must have dtype" },
+        { "\"x\":\"\\\"[[[[[[[[[[[[[[[[[\"", 0, "must have dtype" }, /* an escaped quote does not end the text */
+        { "\"x\\\\\":[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]", 0, "nested more than 16 deep" }, /* nor escapes the end of it */
     };
 
     (void)state;
@@ -539,6 +644,62 @@ static void broken_tensors_are_named(void **state)
         REFUSED(st, ZRO_ERR_FORMAT, cases[i].words);
         assert_null(s);
     }
+}
+
+/* Tensors without elements take no room, wherever they begin and in whatever order they are listed. */
+static void empty_tensors_lie_anywhere(void **state)
+{
+    static const char *const header =
+        "{\"__metadata__\":{\"zro\":\"{\\\"format\\\":1,\\\"rule\\\":\\\"adam\\\",\\\"groups\\\":[{\\\"params\\\":[0,1]}],"
+        "\\\"params\\\":[{\\\"name\\\":\\\"w\\\",\\\"shape\\\":[3],\\\"dtype\\\":\\\"f32\\\"},"
+        "{\\\"name\\\":\\\"e\\\",\\\"shape\\\":[0],\\\"dtype\\\":\\\"f32\\\"}]}\"},"
+        "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+        "\"c:0:e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[12,12]},"
+        "\"b:0:e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    zro_state *s;
+
+    (void)state;
+    OK(unpack(header, 12, &s));
+    assert_int_equal(zro_state_slots(s, 1), 2);
+    goes_round(s);
+}
+
+/* The longest name of a slot, and one that would not fit. */
+static void long_names_in_files(void **state)
+{
+    char tensor[700], name[ZRO__STATE_NAME_BYTES + 2];
+    zro_state *s;
+
+    (void)state;
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    for (int i = 0; i < 2; i++) {
+        snprintf(tensor, sizeof tensor, "\"%s:0:w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", name + i);
+        if (i == 0)
+            REFUSED(unpack(with_tensors(tensor), 24, &s), ZRO_ERR_FORMAT, "must be <slot>:0:<parameter>");
+        else
+            OK(unpack(with_tensors(tensor), 24, &s));
+    }
+    goes_round(s);
+}
+
+/* A header that no reader would take: measured, and not made. */
+static void a_header_that_is_too_large(void **state)
+{
+    enum { TENSORS = 100, NAME_BYTES = 1000000 };
+    static zro__tensor list[TENSORS];
+    char *name = malloc(NAME_BYTES + 1), *header = NULL;
+    size_t header_bytes, data_bytes;
+
+    (void)state;
+    memset(name, 'x', NAME_BYTES);
+    name[NAME_BYTES] = '\0';
+    for (int i = 0; i < TENSORS; i++)
+        list[i].name = name;
+    REFUSED(zro__tensors_header(list, TENSORS, "k", "v", &header, &header_bytes, &data_bytes), ZRO_ERR_UNSUPPORTED,
+            "more than 100000000");
+    assert_null(header);
+    free(name);
 }
 
 static void broken_metadata_is_named(void **state)
@@ -617,8 +778,8 @@ static void broken_metadata_is_named(void **state)
 
 static void broken_heads_are_named(void **state)
 {
-    static const unsigned char too_long[16] = { 0x01, 0xe1, 0xf5, 0x05 }, beyond[16] = { 9 },
-                               huge[8] = { 0, 0, 0, 0, 0, 0, 0, 255 };
+    static const unsigned char too_long[16] = { 0x01, 0xe1, 0xf5, 0x05 }, longest[16] = { 0x00, 0xe1, 0xf5, 0x05 },
+                               beyond[16] = { 9 }, huge[8] = { 0, 0, 0, 0, 0, 0, 0, 255 };
     zro_state *s = (zro_state *)1;
 
     (void)state;
@@ -628,6 +789,7 @@ static void broken_heads_are_named(void **state)
     assert_null(s);
     REFUSED(zro_state_unpack("1234567", 7, &s), ZRO_ERR_FORMAT, "7 bytes, too few");
     REFUSED(zro_state_unpack(too_long, 16, &s), ZRO_ERR_FORMAT, "would have 100000001 bytes");
+    REFUSED(zro_state_unpack(longest, 16, &s), ZRO_ERR_FORMAT, "has 100000000 bytes, but only 8 follow");
     REFUSED(zro_state_unpack(huge, 8, &s), ZRO_ERR_FORMAT, "no safetensors file");
     REFUSED(zro_state_unpack(beyond, 16, &s), ZRO_ERR_FORMAT, "has 9 bytes, but only 8 follow");
     REFUSED(unpack("", 0, &s), ZRO_ERR_FORMAT, "does not begin with '{'");
@@ -724,7 +886,7 @@ static int receives_blocks(void *user, zro_group *group)
 
 static void all_ranks_get_the_state(void **state)
 {
-    zro_state *states[] = { make_adamw(), make_large(1000), NULL, NULL };
+    zro_state *states[] = { make_adamw(), make_large(1000), NULL, NULL, make_singles() };
     broadcast b = { 0 };
 
     (void)state;
@@ -823,6 +985,8 @@ int main(void)
         cmocka_unit_test(names_of_any_kind_go_round),
         cmocka_unit_test(empty_things_go_round),
         cmocka_unit_test(the_file_says_what_pytorch_says),
+        cmocka_unit_test(single_numbers_stay_single),
+        cmocka_unit_test(flags_are_0_or_1),
         cmocka_unit_test(numbers_do_not_follow_the_locale),
         cmocka_unit_test(a_large_state_takes_no_time),
         cmocka_unit_test(slots_do_not_move),
@@ -831,8 +995,12 @@ int main(void)
         cmocka_unit_test(what_cannot_be_added),
         cmocka_unit_test(what_cannot_be_asked),
         cmocka_unit_test(memory_that_runs_out),
+        cmocka_unit_test(memory_comes_later),
         cmocka_unit_test(what_cannot_be_written),
         cmocka_unit_test(broken_tensors_are_named),
+        cmocka_unit_test(empty_tensors_lie_anywhere),
+        cmocka_unit_test(long_names_in_files),
+        cmocka_unit_test(a_header_that_is_too_large),
         cmocka_unit_test(broken_metadata_is_named),
         cmocka_unit_test(broken_heads_are_named),
         cmocka_unit_test(flipped_and_cut_bytes),

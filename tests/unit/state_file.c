@@ -140,7 +140,28 @@ static struct calls {
     char text[200];     /* what was done, in order */
     int fail_sync;      /* an errno: syncs of folders fail with it, and of files if it is EIO */
     void (*lock)(void); /* called once, before the next lock */
+    size_t piece;       /* if not 0: reads and writes do at most so much, and every other one is interrupted */
+    unsigned n_pieces;
 } calls;
+
+static int is_interrupted(size_t *n)
+{
+    if (calls.piece == 0)
+        return 0;
+    *n = *n < calls.piece ? *n : calls.piece;
+    errno = EINTR;
+    return calls.n_pieces++ % 2 == 0;
+}
+
+ssize_t pread(int fd, void *to, size_t n, off_t at)
+{
+    return is_interrupted(&n) ? -1 : (ssize_t)syscall(SYS_pread64, fd, to, n, at);
+}
+
+ssize_t write(int fd, const void *bytes, size_t n)
+{
+    return is_interrupted(&n) ? -1 : (ssize_t)syscall(SYS_write, fd, bytes, n);
+}
 
 int fsync(int fd)
 {
@@ -204,6 +225,23 @@ static void a_file_is_what_pack_gives(void **state)
     }
     fclose(f);
     zro_bytes_free(bytes);
+    zro_state_destroy(s);
+    zro_state_destroy(t);
+}
+
+/* System calls that do a part of what they are asked for, or are interrupted. */
+static void a_file_in_small_pieces(void **state)
+{
+    zro_state *s = make_adamw(), *t;
+
+    (void)state;
+    add_param(s, "large", ZRO_F32, 1, 300000, 0); /* larger than all buffers */
+    add_slot(s, 4, "exp_avg", ZRO_F32, 300000);
+    calls.piece = 77777;
+    OK(zro_state_write(s, path));
+    OK(zro_state_read(path, &t));
+    calls.piece = 0;
+    same(s, t);
     zro_state_destroy(s);
     zro_state_destroy(t);
 }
@@ -371,14 +409,24 @@ static int as_nobody(int (*body)(void))
     return status;
 }
 
-static int is_denied(void)
+static int is_denied_at(const char *where)
 {
     zro_state *s = NULL;
-    int denied = zro_state_create("sgd", &s) == ZRO_OK && zro_state_write(s, path) == ZRO_ERR_SYSTEM
-                 && strstr(zro_last_error(), "Permission denied") != NULL && strstr(zro_last_error(), path) != NULL;
+    int denied = zro_state_create("sgd", &s) == ZRO_OK && zro_state_write(s, where) == ZRO_ERR_SYSTEM
+                 && strstr(zro_last_error(), "Permission denied") != NULL && strstr(zro_last_error(), where) != NULL;
 
     zro_state_destroy(s);
     return !denied;
+}
+
+static int is_denied(void)
+{
+    return is_denied_at(path);
+}
+
+static int is_denied_in_root(void)
+{
+    return is_denied_at("/zro-state");
 }
 
 /* As open would, though rename needs no right to the file. */
@@ -395,6 +443,7 @@ static void what_may_not_be_written(void **state)
     assert_int_equal(chmod(path, 0444), 0);
     old = look_at(path);
     assert_int_equal(as_nobody(is_denied), 0);
+    assert_int_equal(as_nobody(is_denied_in_root), 0);
     assert_int_equal(look_at(path).st_ino, old.st_ino);
     assert_int_equal(count_files(), 1);
 }
@@ -666,12 +715,32 @@ static void only_leftovers_are_removed(void **state)
 
 /* ---- others who meddle ---- */
 
+static void shorten(void *user, const char *point)
+{
+    if (strcmp(point, "checkpoint.read") == 0)
+        assert_int_equal(truncate(path, *(off_t *)user), 0);
+}
+
+/* A file that gets shorter while it is read. */
+static void a_file_that_ends_early(void **state)
+{
+    off_t size = 4;
+    zro__point_plan plan = { .action = ZRO__POINT_LIST, .seen = shorten, .user = &size };
+    zro_state *s;
+
+    (void)state;
+    OK(write_numbered(1, path));
+    zro__point_plan_set(&plan);
+    REFUSED(zro_state_read(path, &s), ZRO_ERR_FORMAT, "ends at byte 4, but had");
+    zro__point_plan_set(NULL);
+}
+
 static zro__sink *planted_for; /* where links are planted at temporary names */
-static int planted;
+static int planted, to_plant;
 
 static void plant(const char *name)
 {
-    if (planted++ == 0)
+    if (planted++ < to_plant)
         assert_int_equal(symlink("victim", in_folder(name)), 0);
 }
 
@@ -704,6 +773,7 @@ static void a_link_at_the_temporary_name(void **state)
 
         planted_for = &sink;
         planted = 0;
+        to_plant = 1;
         zro__point_plan_set(&plan);
         OK(zro__sink_open(&sink, path, 1));
         OK(zro__sink_write(&sink, "x", 1));
@@ -718,6 +788,31 @@ static void a_link_at_the_temporary_name(void **state)
         assert_int_equal(unlink(in_folder(temporary_name())), 0);
     }
     unlink(in_folder("victim"));
+}
+
+/* If all names are taken it is an error, and what was planted is not taken away. */
+static void no_temporary_name_is_free(void **state)
+{
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        zro__point_plan plan = { .action = ZRO__POINT_LIST, .seen = meddle, .user = &named };
+        zro_status st;
+        zro__sink sink;
+
+        planted_for = &sink;
+        planted = 0;
+        to_plant = 1000;
+        zro__point_plan_set(&plan);
+        st = zro__sink_open(&sink, path, 1);
+        if (st == ZRO_OK)
+            st = zro__sink_commit(&sink);
+        zro__point_plan_set(NULL);
+        REFUSED(st, ZRO_ERR_SYSTEM, "File exists");
+        zro__sink_close(&sink);
+        assert_int_equal(count_files(), planted);
+        for (; planted > 0; planted--)
+            assert_int_equal(unlink(in_folder(temporary_name())), 0);
+    }
 }
 
 /* Writers that take the new file for a leftover, because it is not locked yet. */
@@ -785,6 +880,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_file_is_what_pack_gives),
+        IN_FOLDER(a_file_in_small_pieces),
         IN_FOLDER(a_write_that_fails_leaves_the_old_file),
         IN_FOLDER(a_folder_that_cannot_be_synced),
         IN_FOLDER(places_that_cannot_be_written),
@@ -800,7 +896,9 @@ int main(void)
         IN_FOLDER(a_killed_writer_leaves_nothing_for_long),
         IN_FOLDER(writers_that_live_are_left_alone),
         IN_FOLDER(only_leftovers_are_removed),
+        IN_FOLDER(a_file_that_ends_early),
         IN_FOLDER(a_link_at_the_temporary_name),
+        IN_FOLDER(no_temporary_name_is_free),
         IN_FOLDER(a_file_that_is_taken_before_it_is_locked),
         IN_FOLDER(things_that_are_no_files),
     };
