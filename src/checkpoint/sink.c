@@ -51,14 +51,12 @@ static zro_status check_place(const char *path, size_t bytes, struct stat *old)
 {
     struct rlimit limit;
 
-    *old = (struct stat){ 0 };
-    if (stat(path, old) == 0) {
-        if (!S_ISREG(old->st_mode))
-            return zro__fail(ZRO_ERR_INVALID, "cannot write %s: it is %s, must be a regular file or a new name", path,
-                             kind_of(old));
-        if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename would not ask */
-            return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot write %s", path);
-    } else if (errno != ENOENT) {
+    if (stat(path, old) != 0) {
+        *old = (struct stat){ 0 }; /* nothing, or nothing that can be reached: find_place says which */
+    } else if (!S_ISREG(old->st_mode)) {
+        return zro__fail(ZRO_ERR_INVALID, "cannot write %s: it is %s, must be a regular file or a new name", path,
+                         kind_of(old));
+    } else if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) { /* rename would not ask */
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot write %s", path);
     }
     /* Who exceeds this limit gets a signal, which ends the process. */

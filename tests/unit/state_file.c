@@ -236,7 +236,10 @@ static void a_file_in_small_pieces(void **state)
 
     (void)state;
     add_param(s, "large", ZRO_F32, 1, 300000, 0); /* larger than all buffers */
+    add_param(s, "small", ZRO_F32, 1, 50000, 0);  /* smaller, but two of them are larger */
     add_slot(s, 4, "exp_avg", ZRO_F32, 300000);
+    add_slot(s, 5, "exp_avg", ZRO_F32, 50000);
+    add_slot(s, 5, "exp_avg_sq", ZRO_F32, 50000);
     calls.piece = 77777;
     OK(zro_state_write(s, path));
     OK(zro_state_read(path, &t));
@@ -522,7 +525,12 @@ static void an_owner_that_cannot_be_kept(void **state)
     assert_int_equal(look_at(path).st_mode & 07777, 0676);
 }
 
-/* A private file is not to be seen by others while it is written, whatever the umask. */
+static void is_private(void)
+{
+    assert_int_equal(look_at(in_folder(temporary_name())).st_mode & 07777, 0600);
+}
+
+/* A private file is not to be seen by others while it is written, whatever the umask; not even before it is locked. */
 static void a_private_file_is_private_at_once(void **state)
 {
     zro__point_plan plan = { .name = "checkpoint.nameless", .action = ZRO__POINT_FAIL, .nth = 1 };
@@ -533,9 +541,11 @@ static void a_private_file_is_private_at_once(void **state)
     OK(write_numbered(1, path));
     assert_int_equal(chmod(path, 0600), 0);
     zro__point_plan_set(&plan);
+    calls.lock = is_private;
     OK(zro__sink_open(&sink, path, 1));
+    assert_null(calls.lock);
     zro__point_plan_set(NULL);
-    assert_int_equal(look_at(in_folder(sink.temporary)).st_mode & 07777, 0600);
+    is_private();
     zro__sink_close(&sink);
     assert_int_equal(count_files(), 1);
     umask(umask_before);
@@ -839,6 +849,7 @@ static void a_file_that_is_taken_before_it_is_locked(void **state)
     calls.lock = lock_it;
     OK(write_in_way(1, 2, path));
     assert_int_equal(number_in(path), 2);
+    assert_int_equal(count_files(), 2);
     close(locked);
     OK(write_numbered(3, path)); /* it was a leftover, since the one that locked it did not remove it */
     assert_int_equal(count_files(), 1);

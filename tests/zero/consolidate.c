@@ -1,6 +1,7 @@
 /* S48: the whole state on one rank or on all, nothing growing elsewhere.  S62: consolidated on a rank in the middle, loaded
  * there and elsewhere, also by optimizers that are sharded otherwise.  S84: how much memory that takes on those who only
  * send. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,6 +165,66 @@ static void consolidate_new(zt_rank *t)
     }
 }
 
+/* One array and nothing else: with one owner it is all that travels. */
+static void consolidate_lone(zt_rank *t)
+{
+    zro_sgd_config sgd = ZRO_SGD_CONFIG_INIT;
+    zro_state *state, *alone;
+    twin w;
+
+    sgd.momentum = 0.9;
+    twin_init(&w, t, twin_mode_at(0), specs, 1);
+    twin_create(&w, zro_rule_sgd(), &sgd, NULL, 0);
+    twin_train(&w, 2);
+    CHECK_OK(zro_optim_consolidate(w.optim, ZRO_ALL, &state));
+    CHECK_OK(zro_optim_consolidate(w.reference, 0, &alone));
+    CHECK(zro_state_slots(state, 0) == 1);
+    same_state(state, alone);
+    zro_state_destroy(alone);
+    zro_state_destroy(state);
+    twin_free(&w);
+}
+
+/* More arrays than travel at once: slots are counted, and each has the bytes of its parameter. */
+static void consolidate_many(zt_rank *t)
+{
+    enum { MANY = 2100 }; /* of which each has two arrays, and a batch has 4096 */
+    static const char *const names[] = { "exp_avg", "exp_avg_sq" };
+    float *data = calloc(2 * MANY, sizeof *data);
+    zro_param *params = calloc(MANY, sizeof *params);
+    zro_param_group group = { .params = params, .n = MANY };
+    zro_plan_config greedy = ZRO_PLAN_CONFIG_INIT;
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_optim *optim;
+    zro_state *state;
+
+    greedy.partition = ZRO_PARTITION_GREEDY;
+    config.plan = &greedy;
+    for (size_t i = 0; i < MANY; i++) {
+        zro_param_init(&params[i]);
+        params[i].shape[0] = 1;
+        params[i].data = &data[i];
+        data[MANY + i] = (float)i + 1;
+        zro_param_set_grad(&params[i], &data[MANY + i]);
+    }
+    CHECK_OK(zro_optim_create(t->group, &group, 1, zro_rule_adam(), NULL, &config, &optim));
+    CHECK_OK(zro_optim_step(optim, NULL));
+    CHECK_OK(zro_optim_consolidate(optim, 0, &state));
+    for (size_t i = 0; t->rank == 0 && i < MANY; i++)
+        for (int k = 0; k < 2; k++) {
+            zro_slot slot;
+            float g = (float)i + 1, want = k == 0 ? g : g * g;
+
+            CHECK_OK(zro_state_slot(state, i, names[k], &slot));
+            want *= k == 0 ? 0.1f : 0.001f;
+            CHECK(slot.count == 1 && fabsf(*(float *)slot.data - want) <= 1e-5f * want);
+        }
+    zro_state_destroy(state);
+    zro_optim_destroy(optim);
+    free(params);
+    free(data);
+}
+
 /* ---- S62 ---- */
 
 /* The same values as another twin has. */
@@ -314,6 +375,8 @@ static void memory_of_senders(zt_rank *t)
 const zt_case cases_zero_consolidate[] = {
     { "S48_consolidate", consolidate, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S48_consolidate_new", consolidate_new, WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "S48_consolidate_lone", consolidate_lone, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "S48_consolidate_many", consolidate_many, ZT_WORLD(2), ZT_ALL, 0, 60, 0, 0 },
     { "S62_load", load, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S62_load_refuses", load_refuses, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S62_load_mismatch", load_mismatch, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
