@@ -210,7 +210,7 @@ static zro_status plan_tensor(const zro__tensor *t, const label *labels, zro_sta
     if (!whole && t->n_dims != 0)
         return zro__fail(ZRO_ERR_INVALID, "tensor %s: its shape is neither its parameter's nor []", t->name);
     st = zro__state_plan_slot(s, param, slot, t->dtype, whole ? p->count : 1);
-    if (st == ZRO_OK && p->n_dims > 0)
+    if (st == ZRO_OK)
         s->slots[s->n_slots - 1].single = !whole;
     return st;
 }

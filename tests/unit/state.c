@@ -590,6 +590,8 @@ static void broken_tensors_are_named(void **state)
           "has 20 bytes, its shape and type have 24" },
         { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}", 0,
           "more elements than memory" },
+        { "\"a:0:w\":{\"dtype\":\"U8\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}", 0,
+          "more elements than memory" },
         { "\"a:0:w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}", 0,
           "more elements than memory" },
         { "\"a:0:w\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[0,6]}", 6,
