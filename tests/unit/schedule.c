@@ -723,6 +723,35 @@ static void groups_have_their_own_lr(void **state)
     check_near(value_of(optim, 0, "lr"), 0.0125);
     check_near(value_of(optim, 1, "lr"), 0.0025);
     check_near(value_of(optim, 2, "lr"), 0.35);
+    OK(zro_schedule_step(s));
+    OK(zro_schedule_step(s)); /* the constant ends, also for the group that one part does not know */
+    check_near(value_of(optim, 0, "lr"), 0.00625);
+    check_near(value_of(optim, 1, "lr"), 0.00125);
+    check_near(value_of(optim, 2, "lr"), 0.7);
+    zro_schedule_destroy(s);
+    zro_optim_destroy(optim);
+}
+
+/* The second part of a sequence begins from the first lr of each group. */
+static void groups_in_sequence(void **state)
+{
+    static const double lr[] = { 0.1, 0.02 };
+    zro_optim *optim = make_optim(zro_rule_sgd(), 2, lr);
+    zro_schedule *parts[2], *s;
+
+    (void)state;
+    OK(zro_schedule_exponential(optim, 0.5, &parts[0]));
+    OK(zro_schedule_exponential(optim, 0.1, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 2 }, &s));
+    OK(zro_schedule_step(s));
+    check_near(value_of(optim, 0, "lr"), 0.05);
+    check_near(value_of(optim, 1, "lr"), 0.01);
+    OK(zro_schedule_step(s));
+    check_near(value_of(optim, 0, "lr"), 0.1);
+    check_near(value_of(optim, 1, "lr"), 0.02);
+    OK(zro_schedule_step(s));
+    check_near(value_of(optim, 0, "lr"), 0.01);
+    check_near(value_of(optim, 1, "lr"), 0.002);
     zro_schedule_destroy(s);
     zro_optim_destroy(optim);
 }
@@ -1122,6 +1151,7 @@ int main(void)
         cmocka_unit_test(two_on_one_optimizer_multiply_up),
         cmocka_unit_test(a_change_by_the_program_stays),
         cmocka_unit_test(groups_have_their_own_lr),
+        cmocka_unit_test(groups_in_sequence),
         cmocka_unit_test(a_failed_step_changes_nothing),
         cmocka_unit_test(a_failed_create_changes_nothing),
         cmocka_unit_test(bad_numbers_are_named),
