@@ -149,6 +149,9 @@ static void arguments_are_checked(void **state)
         groups[1].n_values = (size_t)i;
         REFUSED(zro_optim_create(NULL, groups, 2, NULL, NULL, NULL, &opt), ZRO_ERR_INVALID, "group 1: without a rule");
     }
+    OK(zro_optim_create(NULL, groups, 1, NULL, NULL, NULL, &opt));
+    REFUSED(zro_optim_add_param_group(opt, &groups[1]), ZRO_ERR_INVALID, "group 1: without a rule");
+    zro_optim_destroy(opt);
     half.f64 = NULL;
     REFUSED(zro_optim_create(NULL, &m.group, 1, &half, NULL, NULL, &opt), ZRO_ERR_UNSUPPORTED,
             "d: rule adam has no loop for f64");
@@ -167,6 +170,7 @@ static void arguments_are_checked(void **state)
 static void values_are_checked(void **state)
 {
     double values[16], value;
+    uint64_t bytes;
     size_t n;
     model m;
     zro_optim *opt = create(&m, zro_rule_adam(), NULL), *plain = create(&m, NULL, NULL);
@@ -188,6 +192,9 @@ static void values_are_checked(void **state)
     OK(zro_optim_get_value(opt, 0, "lr", &value));
     assert_true(value == 1e-3);
     assert_null(zro_optim_value_name(opt, n));
+    bytes = info_of(opt).state_bytes;
+    OK(zro_optim_set_value(opt, 0, "amsgrad", 1)); /* what it needs is taken now, because a step takes nothing */
+    assert_true(info_of(opt).state_bytes > bytes);
     REFUSED(zro_optim_get_values(plain, 0, values, 0), ZRO_ERR_INVALID, "without a rule there are no values");
     zro_optim_destroy(opt);
     zro_optim_destroy(plain);
@@ -405,18 +412,19 @@ enum { RANKS = 18 };
 static int is_described(void *user, zro_group *group)
 {
     static const size_t sizes[] = { 4096, 1024 };
+    static const int32_t owners[] = { RANKS - 1, 0 };
     float data[5120] = { 0 };
     zro_param params[2] = { ZRO_PARAM_INIT, ZRO_PARAM_INIT };
-    zro_param_group g = { .params = params, .n = 2 };
-    zro_plan_config greedy = ZRO_PLAN_CONFIG_INIT;
+    zro_param_group g = { .params = params, .n = 2, .owners = owners };
+    zro_plan_config given = ZRO_PLAN_CONFIG_INIT;
     zro_optim_config c = ZRO_OPTIM_CONFIG_INIT;
     char text[8192];
     zro_optim *opt;
     int wrong;
 
     (void)user;
-    greedy.partition = ZRO_PARTITION_GREEDY;
-    c.plan = &greedy;
+    given.partition = ZRO_PARTITION_GIVEN;
+    c.plan = &given;
     for (int i = 0; i < 2; i++) {
         params[i].shape[0] = sizes[i];
         params[i].data = data + i * 4096;
@@ -424,7 +432,7 @@ static int is_described(void *user, zro_group *group)
     if (zro_optim_create(group, &g, 1, zro_rule_sgd(), NULL, &c, &opt) != ZRO_OK)
         return fprintf(stderr, "%s\n", zro_last_error()), 2;
     zro_optim_describe(opt, text, sizeof text);
-    wrong = strstr(text, "rank 0 owns 4096 elements in 1 ranges") == NULL
+    wrong = strstr(text, "rank 0 owns 1024 elements in 1 ranges") == NULL
             || strstr(text, "rank 15 owns 0 elements in 0 ranges") == NULL || strstr(text, "rank 16 owns") != NULL
             || strstr(text, "shards have 0 to 4096 elements\n") == NULL
             || strstr(text, "f32, device 0: 0.0 MiB in 2 parts of 2 owners; the program's own arrays") == NULL
@@ -456,7 +464,8 @@ static int is_not_delivered(void *user, zro_group *group)
         || zro_optim_create(group, &g, 1, zro_rule_sgd(), NULL, NULL, &opt) != ZRO_OK)
         return fprintf(stderr, "%s\n", zro_last_error()), 2;
     zro_optim_describe(opt, text, sizeof text);
-    wrong = strstr(text, "1.0 MiB in ") == NULL || strstr(text, "exist once: not delivered\n") == NULL
+    wrong = strstr(text, "shards have 131072 to 131072 elements\n") == NULL || strstr(text, "1.0 MiB in ") == NULL
+            || strstr(text, "exist once: not delivered\n") == NULL
             || strstr(text, "a step makes 0 deliveries, 0.0 MiB\n") == NULL;
     if (wrong)
         fprintf(stderr, "%s", text);

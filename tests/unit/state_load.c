@@ -121,14 +121,9 @@ enum { STEPS = 7 };
 
 static void add_params(zro_state *s, twist t)
 {
-    add_param(s,
-              t == OTHER_NAME ? "x"
-              : t == NO_NAME  ? NULL
-                              : "w",
-              t == OTHER_TYPE ? ZRO_F16 : ZRO_F32, t == OTHER_DIMS ? 1 : 2,
-              t == OTHER_DIMS    ? 6
-              : t == OTHER_SHAPE ? 3
-                                 : 2,
+    const char *name = t == OTHER_NAME ? "x" : t == NO_NAME ? NULL : "w";
+
+    add_param(s, name, t == OTHER_TYPE ? ZRO_F16 : ZRO_F32, t == OTHER_DIMS ? 1 : 2, t == OTHER_SHAPE ? 3 : 2,
               t == OTHER_SHAPE  ? 2
               : t == OTHER_DIMS ? 0
                                 : 3);
@@ -323,6 +318,30 @@ static void first_learning_rates(void **state)
     model_free(&m);
 }
 
+/* Names and types are those of the creation; what the program does to its structs after that means nothing. */
+static void names_and_types_are_the_optimizers(void **state)
+{
+    char name[] = "its name";
+    zro_state *s;
+    zro_param p;
+    model m;
+
+    (void)state;
+    model_make(&m, zro_rule_adam(), ZRO_ON);
+    zro_optim_destroy(m.optim);
+    m.params[W].name = name;
+    OK(zro_optim_create(NULL, m.groups, 2, zro_rule_adam(), NULL, NULL, &m.optim));
+    strcpy(name, "another");
+    m.params[D].grad_dtype = ZRO_BF16;
+    s = state_of(&m);
+    OK(zro_state_param(s, W, &p));
+    assert_string_equal(p.name, "its name");
+    OK(zro_state_param(s, D, &p));
+    assert_int_equal(p.grad_dtype, ZRO_F64);
+    zro_state_destroy(s);
+    model_free(&m);
+}
+
 /* A program may write what it likes into single numbers. */
 static void numbers_that_are_none(void **state)
 {
@@ -436,6 +455,7 @@ int main(void)
         cmocka_unit_test(slots_that_the_state_lacks_are_gone),
         cmocka_unit_test(loss_scales),
         cmocka_unit_test(first_learning_rates),
+        cmocka_unit_test(names_and_types_are_the_optimizers),
         cmocka_unit_test(numbers_that_are_none),
         cmocka_unit_test(what_does_not_fit_changes_nothing),
         cmocka_unit_test(without_a_rule),

@@ -54,6 +54,10 @@ static void different_steps(zt_rank *t)
         twin_check(&w);
         twin_step(&w);
         twin_check_slots(&w);
+        twin_gradients(&w, 1);
+        w.sharded[0].requires_grad = w.alone[0].requires_grad = 0; /* whether a frozen one has a gradient does not matter */
+        w.sharded[0].grad_present = !is_last(t);
+        twin_step(&w);
         twin_free(&w);
     }
 }

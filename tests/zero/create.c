@@ -429,9 +429,33 @@ static void other_interval(args *a)
     a->config.growth_interval = 1234;
 }
 
+static void other_backoff(args *a)
+{
+    scales(a);
+    a->config.scale_backoff = 0.25;
+}
+
+static void other_scale(args *a)
+{
+    scales(a);
+    a->config.scale_init = 4;
+}
+
 static void no_masters(args *a)
 {
     a->config.masters = ZRO_OFF;
+}
+
+static void stochastic(args *a)
+{
+    no_masters(a);
+    a->config.rounding = ZRO_STOCHASTIC;
+}
+
+static void other_seed(args *a)
+{
+    stochastic(a);
+    a->config.seed = 77;
 }
 
 static void views(args *a)
@@ -482,7 +506,11 @@ static const difference differences[] = {
     { NULL, { skips, ZRO_ERR_MISMATCH, "skip_non_finite on" } },
     { NULL, { scales, ZRO_ERR_MISMATCH, "loss_scale on" } },
     { scales, { other_interval, ZRO_ERR_MISMATCH, "1234" } },
+    { scales, { other_backoff, ZRO_ERR_MISMATCH, "backoff 0.25" } },
+    { scales, { other_scale, ZRO_ERR_MISMATCH, "scale 4" } },
     { NULL, { no_masters, ZRO_ERR_MISMATCH, "masters off" } },
+    { no_masters, { stochastic, ZRO_ERR_MISMATCH, "rounding stochastic" } },
+    { stochastic, { other_seed, ZRO_ERR_MISMATCH, "seed 77" } },
     { NULL, { views, ZRO_ERR_MISMATCH, "parameters_as_bucket_view on" } },
     { NULL, { greedy, ZRO_ERR_MISMATCH, "partition greedy" } },
     { use_owners, { other_owner, ZRO_ERR_MISMATCH, "owner 1" } },
