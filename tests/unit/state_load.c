@@ -322,6 +322,7 @@ static void first_learning_rates(void **state)
 static void names_and_types_are_the_optimizers(void **state)
 {
     char name[] = "its name";
+    double beta;
     zro_state *s;
     zro_param p;
     model m;
@@ -338,6 +339,8 @@ static void names_and_types_are_the_optimizers(void **state)
     assert_string_equal(p.name, "its name");
     OK(zro_state_param(s, D, &p));
     assert_int_equal(p.grad_dtype, ZRO_F64);
+    OK(zro_state_get_value(s, 1, "betas:1", &beta)); /* PyTorch's name for beta2 */
+    assert_true(beta == 0.999);
     zro_state_destroy(s);
     model_free(&m);
 }
