@@ -374,26 +374,35 @@ static void what_is_no_file_is_not_replaced(void **state)
     close(ends[1]);
 }
 
+/* A write under a limit on file sizes, which does not outlast it: what a test prints may go to a file, too. */
+static zro_status write_within(size_t bytes, uint64_t number)
+{
+    struct rlimit old, limit;
+    zro_status st;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = old;
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    st = write_numbered(number, path);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    return st;
+}
+
 /* Who exceeds the limit is killed, so nobody may try. */
 static void the_limit_on_file_sizes(void **state)
 {
-    struct rlimit old, limit;
     char words[60];
+    size_t bytes;
 
     (void)state;
     OK(write_numbered(1, path));
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    limit = old;
-    limit.rlim_cur = (rlim_t)look_at(path).st_size - 1; /* the new one has as many bytes as the old one */
-    snprintf(words, sizeof words, "limit on file sizes (%d bytes", (int)limit.rlim_cur);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    REFUSED(write_numbered(2, path), ZRO_ERR_SYSTEM, words);
+    bytes = (size_t)look_at(path).st_size; /* the next ones have as many */
+    snprintf(words, sizeof words, "limit on file sizes (%zu bytes", bytes - 1);
+    REFUSED(write_within(bytes - 1, 2), ZRO_ERR_SYSTEM, words);
     assert_int_equal(number_in(path), 1);
     assert_int_equal(count_files(), 1);
-    limit.rlim_cur++;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    OK(write_numbered(2, path));
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    OK(write_within(bytes, 2));
     assert_int_equal(number_in(path), 2);
 }
 
