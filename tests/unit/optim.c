@@ -114,7 +114,8 @@ static void settings_are_checked(void **state)
         if (t <= THREADS) {
             REFUSED(zro_optim_create(NULL, &m.group, 1, zro_rule_adam(), NULL, &c, &opt), ZRO_ERR_INVALID, words[t]);
         } else { /* a step without a rule does none of it */
-            REFUSED(zro_optim_create(NULL, &m.group, 1, NULL, NULL, &c, &opt), ZRO_ERR_INVALID, "without a rule there is none");
+            REFUSED(zro_optim_create(NULL, &m.group, 1, zro_rule_none(), NULL, &c, &opt), ZRO_ERR_INVALID,
+                    "without a rule there is none");
             assert_null(opt);
             OK(zro_optim_create(NULL, &m.group, 1, zro_rule_adam(), NULL, &c, &opt));
             zro_optim_destroy(opt);
@@ -138,7 +139,8 @@ static void arguments_are_checked(void **state)
     REFUSED(zro_optim_create(NULL, &m.group, 1, zro_rule_adam(), NULL, NULL, NULL), ZRO_ERR_INVALID, "out is NULL");
     REFUSED(zro_optim_create(NULL, NULL, 1, zro_rule_adam(), NULL, NULL, &opt), ZRO_ERR_INVALID, "no parameter groups");
     REFUSED(zro_optim_create(NULL, &m.group, 0, zro_rule_adam(), NULL, NULL, &opt), ZRO_ERR_INVALID, "no parameter groups");
-    REFUSED(zro_optim_create(NULL, &m.group, 1, NULL, &adam, NULL, &opt), ZRO_ERR_INVALID, "optim_create: without a rule");
+    REFUSED(zro_optim_create(NULL, &m.group, 1, zro_rule_none(), &adam, NULL, &opt), ZRO_ERR_INVALID,
+            "optim_create: without a rule");
     for (int i = 0; i < 2; i++) {
         groups[0] = groups[1] = m.group;
         groups[0].n = 1;
@@ -147,9 +149,10 @@ static void arguments_are_checked(void **state)
         groups[1].config = i == 0 ? &adam : NULL;
         groups[1].values = &value;
         groups[1].n_values = (size_t)i;
-        REFUSED(zro_optim_create(NULL, groups, 2, NULL, NULL, NULL, &opt), ZRO_ERR_INVALID, "group 1: without a rule");
+        REFUSED(zro_optim_create(NULL, groups, 2, zro_rule_none(), NULL, NULL, &opt), ZRO_ERR_INVALID,
+                "group 1: without a rule");
     }
-    OK(zro_optim_create(NULL, groups, 1, NULL, NULL, NULL, &opt));
+    OK(zro_optim_create(NULL, groups, 1, zro_rule_none(), NULL, NULL, &opt));
     REFUSED(zro_optim_add_param_group(opt, &groups[1]), ZRO_ERR_INVALID, "group 1: without a rule");
     zro_optim_destroy(opt);
     half.f64 = NULL;
@@ -173,7 +176,7 @@ static void values_are_checked(void **state)
     uint64_t bytes;
     size_t n;
     model m;
-    zro_optim *opt = create(&m, zro_rule_adam(), NULL), *plain = create(&m, NULL, NULL);
+    zro_optim *opt = create(&m, zro_rule_adam(), NULL), *plain = create(&m, zro_rule_none(), NULL);
 
     (void)state;
     n = zro_optim_values(opt);

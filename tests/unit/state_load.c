@@ -434,7 +434,7 @@ static void without_a_rule(void **state)
     (void)state;
     model_make(&m, zro_rule_adam(), ZRO_OFF);
     zro_optim_destroy(m.optim);
-    OK(zro_optim_create(NULL, m.groups, 2, NULL, NULL, &config, &m.optim));
+    OK(zro_optim_create(NULL, m.groups, 2, zro_rule_none(), NULL, &config, &m.optim));
     REFUSED(zro_optim_load(m.optim, s), ZRO_ERR_INVALID, "the state is that of rule adam, the optimizer has no rule");
     model_train(&m, 3);
     plain = state_of(&m);
