@@ -1,0 +1,2 @@
+/* ranks: 1; prints: w = 2.98408 */
+/* SNIPPET */
