@@ -26,7 +26,8 @@ typedef struct zro__carrier {
     zro__word *(*buffer_word)(void *self, int peer, uint64_t *target);
     zro__word *(*recv_word)(void *self, int peer, zro__stream stream, uint64_t *target);
 
-    /* Once buffer_word has been reached: the buffer for the next message; the same again until something is sent. */
+    /* Once buffer_word has been reached: the buffer for the next message; the same again until something is sent.  All peers for
+     * whom it is asked before the next send get the same message, and so may get the same buffer. */
     zro_status (*buffer)(void *self, int peer, void **out);
     void (*send)(void *self, int peer, zro__stream stream, size_t bytes);
 
@@ -40,7 +41,8 @@ typedef struct zro__carrier {
      * that is NULL.  At most DEPTH messages are announced and not released. */
     zro_status (*expect)(void *self, int peer, zro__stream stream, void *into, size_t bytes);
 
-    /* Sends from group memory, once buffer_word has been reached; the memory may be written again when sent_word is. */
+    /* Sends from group memory, once buffer_word has been reached; the memory may be written again when sent_word is.  A transfer
+     * that went well ends by asking for the sent_word of each peer. */
     zro_status (*send_from)(void *self, int peer, zro__stream stream, const void *from, size_t bytes);
     zro__word *(*sent_word)(void *self, int peer, uint64_t *target);
 

@@ -5,7 +5,7 @@
 
 #include "base/point.h"
 
-enum { DEPTH = ZRO__CARRIER_DEPTH };
+enum { DEPTH = ZRO__CARRIER_DEPTH, SHORT_BYTES = 4096 };
 
 /* Messages that follow each other: those that come in one of the two streams, or all that go. */
 typedef struct queue {
@@ -15,7 +15,7 @@ typedef struct queue {
                        link has sent them */
     zro_link_request request[DEPTH];
     void *at[DEPTH];      /* where each lies */
-    char buffered[DEPTH]; /* whether that is a buffer of the pool */
+    char buffered[DEPTH]; /* whether that is a buffer */
     void *next;           /* of those that go: the buffer of the next one, if it was asked for */
 } queue;
 
@@ -23,7 +23,7 @@ struct zro__far_queues {
     queue in[ZRO__STREAMS], out;
 };
 
-/* Before the first message there is nothing to wait for: its words have reached every target.  Never written. */
+/* Without messages there is nothing to wait for: its words have reached every target.  Never written. */
 static zro__far_queues none;
 
 static zro__far_pair *pair_of(const zro__far_messages *d, int rank)
@@ -60,14 +60,30 @@ static int has_queues(zro__far_messages *d, zro__far_pair *pair)
 
     if (pair->queues != NULL)
         return 1;
-    q = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *q);
+    q = zro__buffers_take(&d->buffers, sizeof *q);
     if (q == NULL)
         return 0;
-    atomic_fetch_add_explicit(&d->control->buffer_bytes, sizeof *q, memory_order_relaxed);
+    memset(q, 0, sizeof *q);
     for (int i = 0; i < DEPTH; i++)
         q->in[ZRO__PIECES].request[i].state = q->in[ZRO__RESULTS].request[i].state = q->out.request[i].state = ZRO_LINK_DONE;
     pair->queues = q;
     return 1;
+}
+
+static int is_idle(const queue *q)
+{
+    return q->freed == q->begun && q->next == NULL;
+}
+
+/* Gives the queues of a pair without messages back; takes NULL.  Nobody may wait for their words. */
+static void drop_queues(zro__far_messages *d, zro__far_pair *pair)
+{
+    zro__far_queues *q = pair != NULL ? pair->queues : NULL;
+
+    if (q == NULL || !is_idle(&q->in[ZRO__PIECES]) || !is_idle(&q->in[ZRO__RESULTS]) || !is_idle(&q->out))
+        return;
+    pair->queues = NULL;
+    zro__buffers_give(&d->buffers, q);
 }
 
 /* Messages before `end` need their memory no more. */
@@ -136,10 +152,21 @@ static zro__word *buffer_word(void *self, int peer, uint64_t *target)
     return &out->over;
 }
 
+/* Asked at the end of a transfer, for one far rank after another.  Whoever waited for the last one does not any more. */
 static zro__word *sent_word(void *self, int peer, uint64_t *target)
 {
-    queue *out = &queues_of(self, peer)->out;
+    zro__far_messages *d = self;
+    zro__far_pair *pair = pair_of(d, peer);
+    queue *out;
 
+    if (pair->queues != NULL || d->asked != NULL) {
+        zro__program_link_lock(d->program_link);
+        drop_queues(d, d->asked);
+        drop_queues(d, pair);
+        d->asked = pair->queues != NULL ? pair : NULL;
+        zro__program_link_unlock(d->program_link);
+    }
+    out = &queues_of(d, peer)->out;
     *target = out->begun;
     return &out->over;
 }
@@ -152,6 +179,7 @@ static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *
     return &in->over;
 }
 
+/* All who ask before one of them sends get the same buffer, because they send the same. */
 static zro_status next_buffer(void *self, int peer, void **out)
 {
     zro__far_messages *d = self;
@@ -162,7 +190,11 @@ static zro_status next_buffer(void *self, int peer, void **out)
     zro__program_link_lock(d->program_link);
     if (has_queues(d, pair)) {
         next = &pair->queues->out.next;
-        *out = *next = *next != NULL ? *next : zro__buffers_take(&d->buffers);
+        if (*next == NULL && d->filling != NULL)
+            zro__buffers_share(*next = d->filling);
+        else if (*next == NULL)
+            *next = d->filling = zro__buffers_take(&d->buffers, d->chunk);
+        *out = *next;
     }
     zro__program_link_unlock(d->program_link);
     return *out != NULL ? ZRO_OK : no_memory();
@@ -183,15 +215,30 @@ static zro_status send_from(void *self, int peer, zro__stream stream, const void
     return ok ? ZRO_OK : no_memory();
 }
 
+/* A short message that goes to one rank alone does not keep a long buffer until it is gone. */
+static void *shorten(zro__far_messages *d, void *buffer, size_t bytes)
+{
+    void *copy = bytes > SHORT_BYTES || zro__buffer_users(buffer) > 1 ? NULL : zro__buffers_take(&d->buffers, bytes);
+
+    if (copy == NULL)
+        return buffer;
+    memcpy(copy, buffer, bytes);
+    zro__buffers_give(&d->buffers, buffer);
+    return copy;
+}
+
 static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
 {
     zro__far_messages *d = self;
     zro__far_pair *pair = pair_of(d, peer);
+    void *buffer = pair->queues->out.next;
 
     (void)ZRO__POINT("far.send");
     zro__program_link_lock(d->program_link);
-    post_send(d, pair, stream, pair->queues->out.next, 1, bytes);
+    if (buffer == d->filling)
+        d->filling = NULL;
     pair->queues->out.next = NULL;
+    post_send(d, pair, stream, shorten(d, buffer, bytes), 1, bytes);
     zro__program_link_unlock(d->program_link);
 }
 
@@ -205,8 +252,8 @@ static zro_status expect(void *self, int peer, zro__stream stream, void *into, s
     zro__program_link_lock(d->program_link);
     ok = has_queues(d, pair);
     if (ok && buffered) {
-        into = zro__buffers_take(&d->buffers);
-        bytes = d->buffers.bytes; /* more than should come, so that what is too long is seen to be */
+        bytes = bytes < d->chunk ? bytes + 1 : d->chunk; /* so that what is too long is seen to be */
+        into = zro__buffers_take(&d->buffers, bytes);
         ok = into != NULL;
     }
     if (ok)
@@ -227,10 +274,12 @@ static zro_status recv_message(void *self, int peer, zro__stream stream, const v
 static void release_message(void *self, int peer, zro__stream stream)
 {
     zro__far_messages *d = self;
-    queue *in = &queues_of(d, peer)->in[stream];
+    zro__far_pair *pair = pair_of(d, peer);
+    queue *in = &pair->queues->in[stream];
 
     zro__program_link_lock(d->program_link);
     free_until(d, in, in->freed + 1);
+    drop_queues(d, pair);
     zro__program_link_unlock(d->program_link);
 }
 
@@ -288,7 +337,7 @@ void zro__far_messages_close(zro__far_messages *d)
         free_queue(d, &q->in[ZRO__PIECES]);
         free_queue(d, &q->in[ZRO__RESULTS]);
         free_queue(d, &q->out);
-        zro__free(q);
+        zro__buffers_give(&d->buffers, q);
     }
     zro__buffers_close(&d->buffers);
 }
@@ -296,7 +345,7 @@ void zro__far_messages_close(zro__far_messages *d)
 void zro__far_messages_open(zro__far_messages *d, zro__carrier *carrier)
 {
     *carrier = (zro__carrier){ .self = d,
-                               .chunk = d->buffers.bytes,
+                               .chunk = d->chunk,
                                .buffer = next_buffer,
                                .send = send_message,
                                .recv = recv_message,

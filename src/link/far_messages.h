@@ -2,10 +2,13 @@
  *
  * Pieces and results are held by the link until the receiver has posted their receive: so no sender runs ahead of a slow
  * receiver.  Those receives are posted by the transfer itself, which knows what comes (expect), straight into group memory where
- * the result belongs there, else into buffers.  What a pair of ranks needs is taken from the heap when its first message goes,
- * and buffers come from a pool that all far ranks of the group share: they are given back when a message was sent, or read.
+ * the result belongs there, else into buffers.
  *
- * The pool, and everything that the link may write, is touched under the link's lock; the transfer reads only words without
+ * Memory grows with what is in flight.  A pair of ranks has its queues only while it has messages, and all pairs share the
+ * buffers (buffers.h): one that comes is as long as what is expected, a result that goes to many ranks is in one buffer for all of
+ * them, and a short piece is copied out of the long buffer that it was written into.
+ *
+ * The buffers, and everything that the link may write, is touched under the link's lock; the transfer reads only words without
  * it.  If the link cannot cancel a request, the array or buffer of its message is never freed. */
 #ifndef ZRO_LINK_FAR_MESSAGES_H
 #define ZRO_LINK_FAR_MESSAGES_H
@@ -21,7 +24,7 @@ typedef struct zro__far_queues zro__far_queues;
 /* What this rank has for messages to and from one far rank. */
 typedef struct zro__far_pair {
     int peer;                /* its rank in the first group */
-    zro__far_queues *queues; /* NULL before the first message */
+    zro__far_queues *queues; /* NULL: it has no messages */
     const char *failure;     /* why the link has failed, "" if it did not say, or NULL */
 } zro__far_pair;
 
@@ -31,9 +34,12 @@ typedef struct zro__far_messages {
     zro__control *control;   /* of the group */
     zro__counters *counters; /* may be NULL */
     uint64_t channel;        /* the channel of pieces; that of results is the next */
-    zro__buffers buffers;
-    zro__far_pair *pairs; /* by index of far ranks */
-    int n;                /* number of far ranks */
+    size_t chunk;            /* bytes of the longest message */
+    zro__buffers buffers;    /* for messages and for queues */
+    void *filling;           /* the buffer that ranks have asked for, and none has sent from; NULL: there is none */
+    zro__far_pair *asked;    /* whose sent_word was asked for last, or NULL */
+    zro__far_pair *pairs;    /* by index of far ranks */
+    int n;                   /* number of far ranks */
 } zro__far_messages;
 
 /* The carrier of an object whose fields are set. */

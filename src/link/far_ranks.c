@@ -609,7 +609,9 @@ zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrie
                                      .view = config->view,
                                      .control = config->control,
                                      .channel = far->channel + PIECES,
-                                     .buffers = { config->chunk, &config->control->buffer_bytes, NULL },
+                                     .chunk = config->chunk,
+                                     .buffers = { .most_idle = zro__buffers_most_idle(control->size),
+                                                  .counter = &config->control->buffer_bytes },
                                      .pairs = (zro__far_pair *)(void *)&far->ranks[far->n_far],
                                      .n = far->n_far };
     zro__far_messages_open(&far->data, carrier);

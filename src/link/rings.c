@@ -1,23 +1,33 @@
 /* Rings in shared memory.
  *
- * Each ordered pair of near ranks has a ring of ZRO__CARRIER_DEPTH buffers.  The sender fills the buffer of message m (m % DEPTH)
- * and releases head = m + 1; the receiver reads it where it lies and releases tail = m + 1, which gives the buffer back.  So head
- * is written by the sender alone, tail by the receiver alone, and a buffer by the sender while head - tail < DEPTH.  A rank that
- * dies leaves its ring as it is: complete messages can still be read, an incomplete one was never announced.
+ * Each ordered pair of near ranks has a ring of ZRO__CARRIER_DEPTH messages.  The sender notes where message m lies and how long it
+ * is (in entry m % DEPTH), and releases head = m + 1; the receiver reads it where it lies and releases tail = m + 1, which gives its
+ * memory back.  So head is written by the sender alone, tail by the receiver alone, and an entry and its message by the sender
+ * while head - tail < DEPTH.  A rank that dies leaves its ring as it is: complete messages can still be read, an incomplete
+ * one was never announced.
  *
- * The heads and tails of all pairs lie in the group's region.  The buffers do not: most groups never send a message between near
- * ranks.  A rank takes the buffers of all its rings, its outbox, when it first sends, and notes the offset of that region beside
- * the rings before it releases a head; a receiver maps it when it finds the first message.  The last rank that leaves the group
- * gives all outboxes back. */
+ * The rings of all pairs lie in the group's region.  The messages do not: most groups never send one between near ranks.  They lie
+ * in the sender's outbox, a sparse region that it takes when it first sends, and whose offset it notes beside the rings before it
+ * releases a head; a receiver maps it when it finds the first message.  The last rank that leaves the group gives all
+ * outboxes back.
+ *
+ * An outbox is a row of pages, which the sender alone gives out: a buffer is as many as the longest message needs, the
+ * lowest that are free, and a message keeps those that it fills.  A result that goes to many ranks lies there once.  Pages get
+ * their memory when they are first given out, so an outbox grows with what is in flight.  It cannot overflow: before a buffer is
+ * asked for, at most DEPTH messages for each peer but one are in flight, each of at most c pages, c being those of a buffer;
+ * each of them makes less than 2 c pages useless as the beginning of a buffer, and there are twice as many. */
 #include "link/rings.h"
+
+#include <assert.h>
 
 #include "base/point.h"
 
-enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 8 << 10 };
+enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 8 << 10, PAGE = 4096 };
 
 typedef struct ring {
     zro__word head, tail;
-    _Alignas(64) uint64_t bytes[ZRO__CARRIER_DEPTH]; /* lengths of the messages in the buffers */
+    _Alignas(64) uint64_t bytes[ZRO__CARRIER_DEPTH]; /* lengths of the messages */
+    uint64_t page[ZRO__CARRIER_DEPTH];               /* where they begin in the sender's outbox */
 } ring;
 
 /* At the start of the memory, one per near rank; then the rings, by sender and receiver. */
@@ -42,7 +52,7 @@ size_t zro__rings_bytes(int n)
 
 static size_t outbox_bytes(int n, size_t chunk)
 {
-    return (size_t)(n - 1) * ZRO__CARRIER_DEPTH * chunk;
+    return 2 * (size_t)(n - 1) * ZRO__CARRIER_DEPTH * chunk;
 }
 
 static outbox *outbox_of(void *memory, int index)
@@ -73,13 +83,6 @@ static ring *ring_from(const zro__rings *rings, int peer)
     return ring_between(rings, zro__slot_index(rings->control, peer), rings->index);
 }
 
-/* The buffer of a message between two slots, whose sender's outbox is mapped. */
-static char *buffer_of(const zro__rings *rings, int from, int to, uint64_t message)
-{
-    return rings->outboxes[from].base
-           + (ring_number(from, to) * ZRO__CARRIER_DEPTH + message % ZRO__CARRIER_DEPTH) * rings->chunk;
-}
-
 static zro_status map_outbox(zro__rings *rings, int index, uint64_t offset)
 {
     if (rings->outboxes[index].base != NULL)
@@ -89,20 +92,98 @@ static zro_status map_outbox(zro__rings *rings, int index, uint64_t offset)
 
 static zro_status take_outbox(zro__rings *rings)
 {
-    size_t bytes = outbox_bytes(rings->n, rings->chunk);
-    uint64_t offset = atomic_load_explicit(&outbox_of(rings->memory, rings->index)->offset, memory_order_relaxed);
-    zro_status st;
+    uint64_t offset;
+    zro_status st = zro__region_take(rings->view, outbox_bytes(rings->n, rings->chunk), 0, "buffers for messages", &offset);
 
-    if (offset == 0) {
-        st = zro__region_take(rings->view, bytes, 1, "buffers for messages", &offset);
-        if (st != ZRO_OK)
-            return st;
-        /* released by the first post of a head */
-        atomic_store_explicit(&outbox_of(rings->memory, rings->index)->offset, offset, memory_order_relaxed);
-        atomic_fetch_add_explicit(&rings->control->buffer_bytes, bytes, memory_order_relaxed);
-    }
+    if (st != ZRO_OK)
+        return st;
+    /* released by the first post of a head */
+    atomic_store_explicit(&outbox_of(rings->memory, rings->index)->offset, offset, memory_order_relaxed);
     return map_outbox(rings, rings->index, offset);
 }
+
+/* ---- pages of this rank's outbox ---- */
+
+static size_t pages_of(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE;
+}
+
+static void use_pages(zro__rings *rings, size_t first, size_t n)
+{
+    for (size_t p = first; p < first + n; p++)
+        rings->users[p]++;
+}
+
+static void free_pages(zro__rings *rings, size_t first, size_t n)
+{
+    for (size_t p = first; p < first + n; p++)
+        rings->users[p]--;
+    if (n > 0 && first < rings->first_free)
+        rings->first_free = first;
+}
+
+/* Frees the pages of what a peer has read. */
+static void free_read(zro__rings *rings, int peer)
+{
+    ring *r = ring_to(rings, peer);
+    uint64_t tail = atomic_load_explicit(&r->tail.value, memory_order_acquire); /* pairs with the post in release_message */
+
+    for (; rings->freed[peer] < tail; rings->freed[peer]++) {
+        int i = (int)(rings->freed[peer] % ZRO__CARRIER_DEPTH);
+
+        free_pages(rings, r->page[i], pages_of(r->bytes[i]));
+    }
+}
+
+/* The first `n` free pages in a row before `end`; `end` if there are none. */
+static size_t find_pages(zro__rings *rings, size_t n, size_t end)
+{
+    size_t run = 0;
+
+    while (rings->first_free < end && rings->users[rings->first_free] > 0)
+        rings->first_free++;
+    for (size_t p = rings->first_free; p < end; p++) {
+        run = rings->users[p] == 0 ? run + 1 : 0;
+        if (run == n)
+            return p + 1 - n;
+    }
+    return end;
+}
+
+/* Makes sure that pages before `end` have memory. */
+static zro_status take_pages(zro__rings *rings, size_t end)
+{
+    size_t bytes = end > rings->taken ? (end - rings->taken) * PAGE : 0;
+    zro_status st = zro__populate(rings->outboxes[rings->index].base + rings->taken * PAGE, bytes, 1, "buffers for messages");
+
+    if (st != ZRO_OK || bytes == 0)
+        return st;
+    rings->taken = end;
+    atomic_fetch_add_explicit(&rings->control->buffer_bytes, bytes, memory_order_relaxed);
+    return ZRO_OK;
+}
+
+/* Finds a buffer, of which nobody is a user yet: among the pages that have memory, if it can. */
+static zro_status find_buffer(zro__rings *rings, size_t *page)
+{
+    size_t n = pages_of(rings->chunk);
+    zro_status st = rings->outboxes[rings->index].base != NULL ? ZRO_OK : take_outbox(rings);
+
+    if (st != ZRO_OK)
+        return st;
+    *page = find_pages(rings, n, rings->taken);
+    if (*page < rings->taken)
+        return ZRO_OK;
+    for (int r = 0; r < rings->control->size; r++)
+        if (zro__slot_index(rings->control, r) >= 0 && zro__slot_index(rings->control, r) != rings->index)
+            free_read(rings, r);
+    *page = find_pages(rings, n, outbox_bytes(rings->n, rings->chunk) / PAGE);
+    assert(*page + n <= outbox_bytes(rings->n, rings->chunk) / PAGE);
+    return take_pages(rings, *page + n);
+}
+
+/* ---- the carrier ---- */
 
 static zro__word *buffer_word(void *self, int peer, uint64_t *target)
 {
@@ -122,13 +203,24 @@ static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *
     return &ring_from(rings, peer)->head;
 }
 
+/* All who ask before one of them sends get the same buffer, because they send the same. */
 static zro_status next_buffer(void *self, int peer, void **out)
 {
     zro__rings *rings = self;
-    zro_status st = rings->outboxes[rings->index].base != NULL ? ZRO_OK : take_outbox(rings);
+    zro_status st = ZRO_OK;
+    size_t page;
 
+    free_read(rings, peer);
+    if (rings->asked[peer] == 0 && rings->filling == 0) {
+        st = find_buffer(rings, &page);
+        rings->filling = st == ZRO_OK ? page + 1 : 0;
+    }
+    if (rings->asked[peer] == 0 && st == ZRO_OK) {
+        rings->asked[peer] = rings->filling;
+        use_pages(rings, rings->filling - 1, pages_of(rings->chunk));
+    }
     if (st == ZRO_OK)
-        *out = buffer_of(rings, rings->index, zro__slot_index(rings->control, peer), rings->sent[peer]);
+        *out = rings->outboxes[rings->index].base + (rings->asked[peer] - 1) * PAGE;
     return st;
 }
 
@@ -136,16 +228,23 @@ static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
 {
     zro__rings *rings = self;
     ring *r = ring_to(rings, peer);
+    size_t page = rings->asked[peer] - 1, i = rings->sent[peer] % ZRO__CARRIER_DEPTH;
 
     (void)stream;
     (void)ZRO__POINT("ring.send");
-    r->bytes[rings->sent[peer] % ZRO__CARRIER_DEPTH] = bytes;
+    if (rings->filling == rings->asked[peer])
+        rings->filling = 0;
+    rings->asked[peer] = 0;
+    free_pages(rings, page + pages_of(bytes), pages_of(rings->chunk) - pages_of(bytes));
+    r->bytes[i] = bytes;
+    r->page[i] = page;
     zro__post(&r->head, ++rings->sent[peer]);
 }
 
 static zro_status recv_message(void *self, int peer, zro__stream stream, const void **out, size_t *bytes)
 {
     zro__rings *rings = self;
+    const ring *r = ring_from(rings, peer);
     uint64_t message = rings->received[peer];
     int from = zro__slot_index(rings->control, peer);
     zro_status st =
@@ -154,8 +253,8 @@ static zro_status recv_message(void *self, int peer, zro__stream stream, const v
     (void)stream;
     if (st != ZRO_OK)
         return st;
-    *bytes = ring_from(rings, peer)->bytes[message % ZRO__CARRIER_DEPTH];
-    *out = buffer_of(rings, from, rings->index, message);
+    *bytes = r->bytes[message % ZRO__CARRIER_DEPTH];
+    *out = rings->outboxes[from].base + r->page[message % ZRO__CARRIER_DEPTH] * PAGE;
     return ZRO_OK;
 }
 
@@ -172,7 +271,10 @@ void zro__rings_list(zro__rings *rings, int size, zro__array *out)
 {
     out[0] = (zro__array){ &rings->sent, (size_t)size, sizeof *rings->sent };
     out[1] = (zro__array){ &rings->received, (size_t)size, sizeof *rings->received };
-    out[2] = (zro__array){ &rings->outboxes, (size_t)size, sizeof *rings->outboxes };
+    out[2] = (zro__array){ &rings->freed, (size_t)size, sizeof *rings->freed };
+    out[3] = (zro__array){ &rings->asked, (size_t)size, sizeof *rings->asked };
+    out[4] = (zro__array){ &rings->users, outbox_bytes(size, zro__rings_chunk(size)) / PAGE, sizeof *rings->users };
+    out[5] = (zro__array){ &rings->outboxes, (size_t)size, sizeof *rings->outboxes };
 }
 
 void zro__rings_init(zro__rings *rings, void *memory, zro__control *control, zro__view *view, int rank, int n, size_t chunk,

@@ -20,11 +20,17 @@ typedef struct zro__rings {
     size_t chunk;          /* bytes of the longest message */
     uint64_t *sent;        /* by rank: messages to it so far */
     uint64_t *received;    /* by rank: messages from it so far */
-    zro__map *outboxes;    /* by index of slots: the buffers of what that rank sends, as far as they are mapped here */
+    uint64_t *freed;       /* by rank: messages to it so far whose pages are free again */
+    size_t *asked;         /* by rank: the first page of the buffer that was asked for, and 1; 0: none was */
+    size_t filling;        /* the same of the buffer that peers have asked for, and none was sent from; 0: there is none */
+    uint16_t *users;       /* by page of this rank's outbox: messages and buffers that it belongs to */
+    size_t taken;          /* pages from the outbox's start on that have memory */
+    size_t first_free;     /* all pages before this one have users */
+    zro__map *outboxes;    /* by index of slots: the outbox of that rank, if it is mapped here */
 } zro__rings;
 
 /* Lists the ZRO__RINGS_ARRAYS arrays above for the group's arena, which comes before init. */
-enum { ZRO__RINGS_ARRAYS = 3 };
+enum { ZRO__RINGS_ARRAYS = 6 };
 void zro__rings_list(zro__rings *rings, int size, zro__array *out);
 void zro__rings_init(zro__rings *rings, void *memory, zro__control *control, zro__view *view, int rank, int n, size_t chunk,
                      zro__carrier *carrier);

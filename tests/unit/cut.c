@@ -9,6 +9,7 @@
 
 #include "base/kernels.h"
 #include "group/group.h"
+#include "link/buffers.h"
 #include "link/rings.h"
 #include "xfer/cut.h"
 
@@ -142,6 +143,9 @@ static void large_groups_need_little_memory(void **unused)
     zro__group_layout(256, 64, 1 << 20, &large);
     assert_true(small.bytes <= 4000000);
     assert_true(large.bytes <= 16000000);
+    /* With what ranks keep of the buffers that messages to far ranks needed, and a few for near ones. */
+    assert_true(small.bytes + 16 * (zro__buffers_most_idle(64) + 2 * small.chunk) <= 4000000);
+    assert_true(large.bytes + 64 * (zro__buffers_most_idle(256) + 2 * large.chunk) <= 16000000);
 }
 
 int main(void)
