@@ -11,23 +11,24 @@
  * releases a head; a receiver maps it when it finds the first message.  The last rank that leaves the group gives all
  * outboxes back.
  *
- * An outbox is a row of pages, which the sender alone gives out: a buffer is as many as the longest message needs, the
- * lowest that are free, and a message keeps those that it fills.  A result that goes to many ranks lies there once.  Pages get
- * their memory when they are first given out, so an outbox grows with what is in flight.  It cannot overflow: before a buffer is
- * asked for, at most DEPTH messages for each peer but one are in flight, each of at most c pages, c being those of a buffer;
- * each of them makes less than 2 c pages useless as the beginning of a buffer, and there are twice as many. */
+ * An outbox is a row of cells, which the sender alone gives out: a buffer is as many as the longest message needs, the
+ * lowest that are free, and a message keeps those that it fills.  A result that goes to many ranks lies there once.  Cells get
+ * their memory when they are first given out, so an outbox grows with what is in flight.  It cannot overflow: when a buffer is
+ * looked for, fewer than DEPTH messages per peer are in flight, or one that has DEPTH for all peers but one, each of at most c cells,
+ * c being those of a buffer; each of them makes fewer than 2 c cells useless as the first one of a buffer, and there are 2 c for
+ * each of DEPTH messages per peer. */
 #include "link/rings.h"
 
 #include <assert.h>
 
 #include "base/point.h"
 
-enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 8 << 10, PAGE = 4096 };
+enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 8 << 10, PAGE = 4096, CELLS = 8 };
 
 typedef struct ring {
     zro__word head, tail;
     _Alignas(64) uint64_t bytes[ZRO__CARRIER_DEPTH]; /* lengths of the messages */
-    uint64_t page[ZRO__CARRIER_DEPTH];               /* where they begin in the sender's outbox */
+    uint64_t cell[ZRO__CARRIER_DEPTH];               /* where they begin in the sender's outbox */
 } ring;
 
 /* At the start of the memory, one per near rank; then the rings, by sender and receiver. */
@@ -50,9 +51,25 @@ size_t zro__rings_bytes(int n)
     return (size_t)n * (sizeof(outbox) + (size_t)(n - 1) * sizeof(ring));
 }
 
+/* Bytes of a cell: whole pages, and few for a message, because they are counted one by one. */
+static size_t cell_bytes(size_t chunk)
+{
+    return (chunk + CELLS * PAGE - 1) / (CELLS * PAGE) * PAGE;
+}
+
+static size_t cells_of(size_t chunk, size_t bytes)
+{
+    return (bytes + cell_bytes(chunk) - 1) / cell_bytes(chunk);
+}
+
+static size_t outbox_cells(int n, size_t chunk)
+{
+    return 2 * (size_t)(n - 1) * ZRO__CARRIER_DEPTH * cells_of(chunk, chunk);
+}
+
 static size_t outbox_bytes(int n, size_t chunk)
 {
-    return 2 * (size_t)(n - 1) * ZRO__CARRIER_DEPTH * chunk;
+    return outbox_cells(n, chunk) * cell_bytes(chunk);
 }
 
 static outbox *outbox_of(void *memory, int index)
@@ -102,28 +119,28 @@ static zro_status take_outbox(zro__rings *rings)
     return map_outbox(rings, rings->index, offset);
 }
 
-/* ---- pages of this rank's outbox ---- */
+/* ---- the cells of this rank's outbox ---- */
 
-static size_t pages_of(size_t bytes)
+static char *cell_at(const zro__rings *rings, int index, size_t cell)
 {
-    return (bytes + PAGE - 1) / PAGE;
+    return rings->outboxes[index].base + cell * cell_bytes(rings->chunk);
 }
 
-static void use_pages(zro__rings *rings, size_t first, size_t n)
+static void use_cells(zro__rings *rings, size_t first, size_t n)
 {
-    for (size_t p = first; p < first + n; p++)
-        rings->users[p]++;
+    for (size_t c = first; c < first + n; c++)
+        rings->users[c]++;
 }
 
-static void free_pages(zro__rings *rings, size_t first, size_t n)
+static void free_cells(zro__rings *rings, size_t first, size_t n)
 {
-    for (size_t p = first; p < first + n; p++)
-        rings->users[p]--;
-    if (n > 0 && first < rings->first_free)
+    for (size_t c = first; c < first + n; c++)
+        rings->users[c]--;
+    if (first < rings->first_free)
         rings->first_free = first;
 }
 
-/* Frees the pages of what a peer has read. */
+/* Frees the cells of what a peer has read. */
 static void free_read(zro__rings *rings, int peer)
 {
     ring *r = ring_to(rings, peer);
@@ -132,30 +149,30 @@ static void free_read(zro__rings *rings, int peer)
     for (; rings->freed[peer] < tail; rings->freed[peer]++) {
         int i = (int)(rings->freed[peer] % ZRO__CARRIER_DEPTH);
 
-        free_pages(rings, r->page[i], pages_of(r->bytes[i]));
+        free_cells(rings, r->cell[i], cells_of(rings->chunk, r->bytes[i]));
     }
 }
 
-/* The first `n` free pages in a row before `end`; `end` if there are none. */
-static size_t find_pages(zro__rings *rings, size_t n, size_t end)
+/* The first `n` free cells in a row before `end`; `end` if there are none. */
+static size_t find_cells(zro__rings *rings, size_t n, size_t end)
 {
     size_t run = 0;
 
     while (rings->first_free < end && rings->users[rings->first_free] > 0)
         rings->first_free++;
-    for (size_t p = rings->first_free; p < end; p++) {
-        run = rings->users[p] == 0 ? run + 1 : 0;
+    for (size_t c = rings->first_free; c < end; c++) {
+        run = rings->users[c] == 0 ? run + 1 : 0;
         if (run == n)
-            return p + 1 - n;
+            return c + 1 - n;
     }
     return end;
 }
 
-/* Makes sure that pages before `end` have memory. */
-static zro_status take_pages(zro__rings *rings, size_t end)
+/* Makes sure that cells before `end` have memory. */
+static zro_status take_cells(zro__rings *rings, size_t end)
 {
-    size_t bytes = end > rings->taken ? (end - rings->taken) * PAGE : 0;
-    zro_status st = zro__populate(rings->outboxes[rings->index].base + rings->taken * PAGE, bytes, 1, "buffers for messages");
+    size_t bytes = end > rings->taken ? (end - rings->taken) * cell_bytes(rings->chunk) : 0;
+    zro_status st = zro__populate(cell_at(rings, rings->index, rings->taken), bytes, 1, "buffers for messages");
 
     if (st != ZRO_OK || bytes == 0)
         return st;
@@ -164,23 +181,23 @@ static zro_status take_pages(zro__rings *rings, size_t end)
     return ZRO_OK;
 }
 
-/* Finds a buffer, of which nobody is a user yet: among the pages that have memory, if it can. */
-static zro_status find_buffer(zro__rings *rings, size_t *page)
+/* Finds a buffer, which nobody uses yet: among the cells that have memory, if it can. */
+static zro_status find_buffer(zro__rings *rings, size_t *cell)
 {
-    size_t n = pages_of(rings->chunk);
+    size_t n = cells_of(rings->chunk, rings->chunk);
     zro_status st = rings->outboxes[rings->index].base != NULL ? ZRO_OK : take_outbox(rings);
 
     if (st != ZRO_OK)
         return st;
-    *page = find_pages(rings, n, rings->taken);
-    if (*page < rings->taken)
+    *cell = find_cells(rings, n, rings->taken);
+    if (*cell < rings->taken)
         return ZRO_OK;
     for (int r = 0; r < rings->control->size; r++)
         if (zro__slot_index(rings->control, r) >= 0 && zro__slot_index(rings->control, r) != rings->index)
             free_read(rings, r);
-    *page = find_pages(rings, n, outbox_bytes(rings->n, rings->chunk) / PAGE);
-    assert(*page + n <= outbox_bytes(rings->n, rings->chunk) / PAGE);
-    return take_pages(rings, *page + n);
+    *cell = find_cells(rings, n, outbox_cells(rings->n, rings->chunk));
+    assert(*cell + n <= outbox_cells(rings->n, rings->chunk));
+    return take_cells(rings, *cell + n);
 }
 
 /* ---- the carrier ---- */
@@ -208,36 +225,37 @@ static zro_status next_buffer(void *self, int peer, void **out)
 {
     zro__rings *rings = self;
     zro_status st = ZRO_OK;
-    size_t page;
+    size_t cell;
 
     free_read(rings, peer);
     if (rings->asked[peer] == 0 && rings->filling == 0) {
-        st = find_buffer(rings, &page);
-        rings->filling = st == ZRO_OK ? page + 1 : 0;
+        st = find_buffer(rings, &cell);
+        rings->filling = st == ZRO_OK ? cell + 1 : 0;
     }
-    if (rings->asked[peer] == 0 && st == ZRO_OK) {
+    if (st != ZRO_OK)
+        return st;
+    if (rings->asked[peer] == 0) {
         rings->asked[peer] = rings->filling;
-        use_pages(rings, rings->filling - 1, pages_of(rings->chunk));
+        use_cells(rings, rings->filling - 1, cells_of(rings->chunk, rings->chunk));
     }
-    if (st == ZRO_OK)
-        *out = rings->outboxes[rings->index].base + (rings->asked[peer] - 1) * PAGE;
-    return st;
+    *out = cell_at(rings, rings->index, rings->asked[peer] - 1);
+    return ZRO_OK;
 }
 
 static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
 {
     zro__rings *rings = self;
     ring *r = ring_to(rings, peer);
-    size_t page = rings->asked[peer] - 1, i = rings->sent[peer] % ZRO__CARRIER_DEPTH;
+    size_t cell = rings->asked[peer] - 1, i = rings->sent[peer] % ZRO__CARRIER_DEPTH, kept = cells_of(rings->chunk, bytes);
 
     (void)stream;
     (void)ZRO__POINT("ring.send");
     if (rings->filling == rings->asked[peer])
         rings->filling = 0;
     rings->asked[peer] = 0;
-    free_pages(rings, page + pages_of(bytes), pages_of(rings->chunk) - pages_of(bytes));
+    free_cells(rings, cell + kept, cells_of(rings->chunk, rings->chunk) - kept);
     r->bytes[i] = bytes;
-    r->page[i] = page;
+    r->cell[i] = cell;
     zro__post(&r->head, ++rings->sent[peer]);
 }
 
@@ -254,7 +272,7 @@ static zro_status recv_message(void *self, int peer, zro__stream stream, const v
     if (st != ZRO_OK)
         return st;
     *bytes = r->bytes[message % ZRO__CARRIER_DEPTH];
-    *out = rings->outboxes[from].base + r->page[message % ZRO__CARRIER_DEPTH] * PAGE;
+    *out = cell_at(rings, from, r->cell[message % ZRO__CARRIER_DEPTH]);
     return ZRO_OK;
 }
 
@@ -273,7 +291,7 @@ void zro__rings_list(zro__rings *rings, int size, zro__array *out)
     out[1] = (zro__array){ &rings->received, (size_t)size, sizeof *rings->received };
     out[2] = (zro__array){ &rings->freed, (size_t)size, sizeof *rings->freed };
     out[3] = (zro__array){ &rings->asked, (size_t)size, sizeof *rings->asked };
-    out[4] = (zro__array){ &rings->users, outbox_bytes(size, zro__rings_chunk(size)) / PAGE, sizeof *rings->users };
+    out[4] = (zro__array){ &rings->users, outbox_cells(size, zro__rings_chunk(size)), sizeof *rings->users };
     out[5] = (zro__array){ &rings->outboxes, (size_t)size, sizeof *rings->outboxes };
 }
 

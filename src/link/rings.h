@@ -20,12 +20,12 @@ typedef struct zro__rings {
     size_t chunk;          /* bytes of the longest message */
     uint64_t *sent;        /* by rank: messages to it so far */
     uint64_t *received;    /* by rank: messages from it so far */
-    uint64_t *freed;       /* by rank: messages to it so far whose pages are free again */
-    size_t *asked;         /* by rank: the first page of the buffer that was asked for, and 1; 0: none was */
+    uint64_t *freed;       /* by rank: messages to it so far whose cells are free again */
+    size_t *asked;         /* by rank: 1 + the first cell of the buffer that was asked for; 0: none was */
     size_t filling;        /* the same of the buffer that peers have asked for, and none was sent from; 0: there is none */
-    uint16_t *users;       /* by page of this rank's outbox: messages and buffers that it belongs to */
-    size_t taken;          /* pages from the outbox's start on that have memory */
-    size_t first_free;     /* all pages before this one have users */
+    uint16_t *users;       /* by cell of this rank's outbox: messages and buffers that it belongs to */
+    size_t taken;          /* cells from the outbox's start on that have memory */
+    size_t first_free;     /* all cells before this one have users */
     zro__map *outboxes;    /* by index of slots: the outbox of that rank, if it is mapped here */
 } zro__rings;
 
