@@ -124,7 +124,7 @@ void zro__far_messages_collect(zro__far_messages *d, int index)
     zro__far_pair *pair = &d->pairs[index];
     zro__far_queues *q = pair->queues;
 
-    if (q == NULL)
+    if (q == NULL || zro__reached(&d->control->verdict, ZRO__BREAKING)) /* what comes after a verdict may be anything */
         return;
     for (int s = 0; s < ZRO__STREAMS; s++)
         collect(pair, &q->in[s]);
@@ -247,7 +247,7 @@ static zro_status expect(void *self, int peer, zro__stream stream, void *into, s
     zro__far_messages *d = self;
     const zro_link *link = &d->program_link->link;
     zro__far_pair *pair = pair_of(d, peer);
-    int buffered = into == NULL, ok;
+    int buffered = into == NULL || !d->into_arrays, ok;
 
     zro__program_link_lock(d->program_link);
     ok = has_queues(d, pair);
@@ -308,16 +308,31 @@ static int give_up_pair(zro__far_messages *d, zro__far_pair *pair)
     return q != NULL && (give_up(d, &q->in[ZRO__PIECES]) | give_up(d, &q->in[ZRO__RESULTS]) | give_up(d, &q->out)) != 0;
 }
 
-static void abandon(void *self)
+void zro__far_messages_give_up(zro__far_messages *d)
 {
-    zro__far_messages *d = self;
-
-    if (zro__program_link_is_elsewhere(d->program_link))
-        return;
-    zro__program_link_lock(d->program_link);
     for (int i = 0; i < d->n; i++)
         (void)give_up_pair(d, &d->pairs[i]);
-    zro__program_link_unlock(d->program_link);
+}
+
+static int uses_arrays(const queue *q)
+{
+    int uses = 0;
+
+    for (int i = 0; i < DEPTH; i++)
+        uses |= !q->buffered[i] && zro__request_is_open(&q->request[i]);
+    return uses;
+}
+
+int zro__far_messages_uses_arrays(const zro__far_messages *d)
+{
+    int uses = 0;
+
+    for (int i = 0; i < d->n; i++) {
+        const zro__far_queues *q = d->pairs[i].queues;
+
+        uses |= q != NULL && (uses_arrays(&q->in[ZRO__RESULTS]) || uses_arrays(&q->out));
+    }
+    return uses;
 }
 
 static void free_queue(zro__far_messages *d, queue *q)
@@ -354,6 +369,5 @@ void zro__far_messages_open(zro__far_messages *d, zro__carrier *carrier)
                                .recv_word = recv_word,
                                .expect = expect,
                                .send_from = send_from,
-                               .sent_word = sent_word,
-                               .abandon = abandon };
+                               .sent_word = sent_word };
 }

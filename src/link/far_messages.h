@@ -8,6 +8,10 @@
  * buffers (buffers.h): one that comes is as long as what is expected, a result that goes to many ranks is in one buffer for all of
  * them, and a short piece is copied out of the long buffer that it was written into.
  *
+ * After a transfer that failed, arrays are the program's again.  So a link that cannot cancel receives gets no arrays to receive
+ * into (far_ranks.c finds out).  What cannot be cancelled is a send: whoever receives it then may find anything in it.  But the
+ * sender's verdict has gone before its call returned, and nothing that comes after a verdict is handed to a transfer.
+ *
  * The buffers, and everything that the link may write, is touched under the link's lock; the transfer reads only words without
  * it.  If the link cannot cancel a request, the array or buffer of its message is never freed. */
 #ifndef ZRO_LINK_FAR_MESSAGES_H
@@ -35,6 +39,7 @@ typedef struct zro__far_messages {
     zro__counters *counters; /* may be NULL */
     uint64_t channel;        /* the channel of pieces; that of results is the next */
     size_t chunk;            /* bytes of the longest message */
+    int into_arrays;         /* whether messages may be received straight into group memory */
     zro__buffers buffers;    /* for messages and for queues */
     void *filling;           /* the buffer that ranks have asked for, and none has sent from; NULL: there is none */
     zro__far_pair *asked;    /* whose sent_word was asked for last, or NULL */
@@ -42,11 +47,16 @@ typedef struct zro__far_messages {
     int n;                   /* number of far ranks */
 } zro__far_messages;
 
-/* The carrier of an object whose fields are set. */
+/* The carrier of an object whose fields are set, but for `abandon`. */
 void zro__far_messages_open(zro__far_messages *data, zro__carrier *carrier);
 
 /* Under the lock, after a poll: posts the words of what has come or gone with the index-th far rank. */
 void zro__far_messages_collect(zro__far_messages *data, int index);
+
+/* Under the lock, after a transfer that failed.  give_up: gives up its messages.  uses_arrays: whether the link still uses arrays of
+ * the program for one. */
+void zro__far_messages_give_up(zro__far_messages *data);
+int zro__far_messages_uses_arrays(const zro__far_messages *data);
 
 /* Under the lock: gives up what is open and frees the rest. */
 void zro__far_messages_close(zro__far_messages *data);

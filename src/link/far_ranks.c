@@ -92,6 +92,8 @@ struct zro__far {
     char *inboxes;       /* per far rank: a message with a short body, then two short payloads */
     size_t inbox_stride; /* from one far rank's to the next */
     int n_far;
+    int tried_cancel;              /* whether the link was asked to cancel a receive */
+    far_rank *cancelled_for;       /* whose receive that was, while the link may still do so; or NULL */
     _Alignas(64) far_rank ranks[]; /* n_far; then as many pairs; then this rank's arrival; then the inboxes */
 };
 
@@ -182,13 +184,34 @@ static int parcel_is_open(const parcel *p)
     return zro__request_is_open(&p->head) || zro__request_is_open(&p->body);
 }
 
+/* The first receive that finds no message shows whether the link can cancel one.  If it cannot, it has what it needs. */
+static void try_cancel(zro__far *far, far_rank *f)
+{
+    const zro_link *link = &far->config.program_link->link;
+
+    link->cancel(link->self, &f->incoming);
+    far->tried_cancel = zro__request_state(&f->incoming) != ZRO_LINK_DONE;
+    far->cancelled_for = far->tried_cancel ? f : NULL;
+}
+
 static void post_receive(zro__far *far, far_rank *f)
 {
     const zro_link *link = &far->config.program_link->link;
 
+    if (f == far->cancelled_for)
+        far->cancelled_for = NULL;
     memset(&f->incoming, 0, sizeof f->incoming);
     link->recv(link->self, f->pair->peer, far->channel + CONTROL, inbox_of(far, f), sizeof(message) + far->table.short_bytes,
                &f->incoming);
+    if (!far->tried_cancel && zro__request_is_open(&f->incoming))
+        try_cancel(far, f);
+}
+
+/* The link has cancelled the receive, at once or later.  If it failed for another reason, so will the next one. */
+static void see_cancelled(zro__far *far, far_rank *f)
+{
+    far->data.into_arrays = 1;
+    post_receive(far, f);
 }
 
 /* `data` is the body: it lies behind the head, or, if it is longer than `most`, anywhere. */
@@ -207,8 +230,6 @@ static void post_parcel(const zro_link *link, int peer, uint64_t channel, size_t
 
 static void send_parcel(zro__far *far, far_rank *f, const message *m, const void *data, parcel *p)
 {
-    if (f->mirror.failure != NULL)
-        return;
     post_parcel(&far->config.program_link->link, f->pair->peer, far->channel, far->table.short_bytes, m, data, p);
     zro__far_count_message(far->data.counters, sizeof *m + m->bytes);
 }
@@ -305,6 +326,8 @@ static int has_message(zro__far *far, far_rank *f, const message *m)
 {
     size_t bytes;
 
+    if (f == far->cancelled_for && zro__request_state(&f->incoming) == ZRO_LINK_FAILED)
+        see_cancelled(far, f);
     if (f->mirror.failure != NULL || zro__request_is_open(&f->incoming))
         return 0;
     bytes = f->incoming.bytes;
@@ -422,7 +445,8 @@ static void send_arrival(void *self, const zro__header *header, const void *payl
 
         drop_body(far, *old);
         *old = NULL;
-        send_parcel(far, &far->ranks[i], m, payload, &far->ranks[i].arrival);
+        if (far->ranks[i].mirror.failure == NULL)
+            send_parcel(far, &far->ranks[i], m, payload, &far->ranks[i].arrival);
     }
     zro__program_link_unlock(far->config.program_link);
 }
@@ -448,7 +472,8 @@ static int any_last_is_open(void *user)
 }
 
 /* The last thing that this rank says to the group, after which it may not come here any more: so the link gets a few chances to
- * be done with it.  Who has sent a verdict need not say that it leaves. */
+ * be done with it.  It is said to ranks with a failed link, too: perhaps only what came from there was wrong.  Who has sent a verdict
+ * need not say that it leaves. */
 static void tell_all(zro__far *far, uint32_t kind, zro_status code, int culprit, const char *text, int naps)
 {
     zro__program_link *link = far->config.program_link;
@@ -470,6 +495,30 @@ static void tell_all(zro__far *far, uint32_t kind, zro_status code, int culprit,
 static void send_verdict(void *self, zro_status code, int culprit, const char *text)
 {
     tell_all(self, KIND_VERDICT, code, culprit, text, VERDICT_NAPS);
+}
+
+static int arrays_are_used(void *user)
+{
+    return zro__far_messages_uses_arrays(user);
+}
+
+/* A send from an array of the program that cannot be cancelled may be received when the program has written there again.  So
+ * its receiver must hear before that the group is broken, and from this rank: another one's verdict might come later. */
+static void abandon(void *self)
+{
+    zro__far_messages *data = self;
+    zro__far *far = (zro__far *)(void *)((char *)data - offsetof(zro__far, data));
+    zro__program_link *link = far->config.program_link;
+    const zro__control *control = far->config.control;
+
+    if (zro__program_link_is_elsewhere(link))
+        return;
+    zro__program_link_lock(link);
+    zro__far_messages_give_up(data);
+    poll_while(&link->link, arrays_are_used, data, 0);
+    zro__program_link_unlock(link);
+    if (zro__far_messages_uses_arrays(data) && zro__reached(&control->verdict, ZRO__BROKEN))
+        tell_all(far, KIND_VERDICT, (zro_status)control->code, control->culprit, control->text, 0);
 }
 
 void zro__far_leave(zro__far *far)
@@ -523,7 +572,8 @@ static void send_notice(zro__far *far, far_rank *f, uint64_t key, uint64_t numbe
     n->parcel = done;
     n->next = f->notices;
     f->notices = n;
-    send_parcel(far, f, &n->letter.head, n->letter.text, &n->parcel);
+    if (f->mirror.failure == NULL)
+        send_parcel(far, f, &n->letter.head, n->letter.text, &n->parcel);
     if (code != ZRO_OK)
         poll_while(&far->config.program_link->link, notice_is_open, n, VERDICT_NAPS);
 }
@@ -615,6 +665,7 @@ zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrie
                                      .pairs = (zro__far_pair *)(void *)&far->ranks[far->n_far],
                                      .n = far->n_far };
     zro__far_messages_open(&far->data, carrier);
+    carrier->abandon = abandon;
     far->table.poller = (zro__poller){ poll_all, far, ZRO__NAP_US };
     far->table.short_bytes = short_bytes(control->size);
     far->table.mirror = mirror;

@@ -8,7 +8,7 @@
 #define ZT_TABLES(X) \
     X(group, calls) X(group, conformance) X(group, order) X(group, tickets) X(group, bytes) \
     X(group, several_groups) X(group, places) X(group, transfer) X(group, create) X(group, slow_link) \
-    X(fail, link_cut) X(fail, kill) X(fail, stop) X(fail, blame) X(fail, mismatch) X(fail, alloc) \
+    X(fail, link_cut) X(fail, bad_link) X(fail, kill) X(fail, stop) X(fail, blame) X(fail, mismatch) X(fail, alloc) \
     X(fail, zero) \
     X(optim, optimizer) X(optim, bits) X(optim, hashes) X(optim, gradients) \
     X(zero, state_dict) X(zero, schedule) X(zero, custom_rule) X(zero, zero_grad) X(zero, create) \
