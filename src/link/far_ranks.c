@@ -154,8 +154,11 @@ static void *take(zro__far *far, size_t bytes)
     return memory;
 }
 
+/* Takes NULL. */
 static void give_back(zro__far *far, void *memory, size_t bytes)
 {
+    if (memory == NULL)
+        return;
     atomic_fetch_sub_explicit(&far->config.control->buffer_bytes, bytes, memory_order_relaxed);
     zro__free(memory);
 }
@@ -692,8 +695,8 @@ static int close_rank(zro__far *far, far_rank *f)
         settled = 0;
     drop_body(far, f->long_payload[0]);
     drop_body(far, f->long_payload[1]);
-    zro__free(f->mirror.notices);
-    zro__free(f->why);
+    give_back(far, f->mirror.notices, ZRO__NOTICES * sizeof *f->mirror.notices);
+    give_back(far, f->why, ZRO__TEXT_BYTES);
     return !settled;
 }
 
