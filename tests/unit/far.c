@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "board/world.h"
 #include "link/far_messages.h"
 #include "link/far_ranks.h"
 
@@ -43,6 +44,8 @@ typedef struct side {
 static mail mails[MAIL];
 static posted receives[POSTED];
 static int n_mails, n_receives;
+static zro__view *view;
+static int never_cancels;
 static int is_slow;            /* sends stay open; 2: those of long messages */
 static zro_link_request *slow; /* the last of them */
 static long shorten;           /* bytes that the next long message loses */
@@ -116,6 +119,8 @@ static void fake_poll(void *self)
 static void fake_cancel(void *self, zro_link_request *request)
 {
     (void)self;
+    if (never_cancels)
+        return;
     for (int i = 0; i < n_receives; i++)
         if (receives[i].request == request)
             receives[i].request = NULL;
@@ -165,6 +170,7 @@ static void open_side(int rank)
     }
     memset(memory, 0, bytes);
     config.control = s->control;
+    config.view = view;
     s->far = zro__far_open(memory, &config, &s->carrier);
     zro__far_count(s->far, &s->counters);
 }
@@ -172,7 +178,8 @@ static void open_side(int rank)
 static int open_all(void **unused)
 {
     (void)unused;
-    n_mails = n_receives = is_slow = 0;
+    n_mails = n_receives = is_slow = never_cancels = 0;
+    assert_int_equal(zro__view_create(&view), ZRO_OK);
     shorten = 0;
     for (int i = 0; i < SIDES; i++)
         open_side(i);
@@ -191,6 +198,7 @@ static int close_all(void **unused)
     }
     for (int k = 0; k < n_mails; k++)
         free(mails[k].data);
+    zro__view_drop(view, 1);
     return 0;
 }
 
@@ -503,6 +511,31 @@ static void failed_message(void **unused)
     assert_null(mirror_of(0, 1)->failure);
 }
 
+/* Another rank of the machine has found the verdict, and not told it yet.  A rank that cannot take back what it sends from an array
+ * tells it itself; one that can leaves it to the other. */
+static void abandoned_sends(void **unused)
+{
+    static const char array[CHUNK];
+
+    (void)unused;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        const zro__carrier *c = &sides[0].carrier;
+
+        is_slow = 1;
+        assert_int_equal(c->send_from(c->self, 1, ZRO__PIECES, array, CHUNK), ZRO_OK);
+        is_slow = 0;
+        never_cancels = refuses;
+        assert_true(zro__control_break(sides[0].control, ZRO_ERR_LOST, "somebody"));
+        c->abandon(c->self);
+        poll_sides();
+        assert_int_equal(zro__verdict_get(sides[1].control), refuses ? ZRO_ERR_LOST : ZRO_OK);
+        slow->state = ZRO_LINK_DONE;
+        never_cancels = 0;
+        close_all(NULL);
+        open_all(NULL);
+    }
+}
+
 /* ---- buffers ---- */
 
 static void buffers_by_size(void **unused)
@@ -585,6 +618,7 @@ int main(void)
         WITH_SIDES(messages),
         WITH_SIDES(no_more_than_depth),
         WITH_SIDES(failed_message),
+        WITH_SIDES(abandoned_sends),
         cmocka_unit_test(buffers_by_size),
         WITH_SIDES(tables),
     };
