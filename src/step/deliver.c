@@ -173,8 +173,11 @@ static void finish(zro__batch *b, int ranks)
 
 static uint64_t hash_offsets(uint64_t hash, const zro__batch *b)
 {
-    for (size_t i = 0; i < b->n_parts; i++)
-        hash = zro__hash(hash, &b->parts[i].in_at, sizeof b->parts[i].in_at);
+    for (size_t i = 0; i < b->n_parts; i++) {
+        uint64_t item[] = { b->parts[i].in_at, b->parts[i].count, (uint64_t)b->parts[i].owner };
+
+        hash = zro__hash(hash, item, sizeof item);
+    }
     return hash;
 }
 

@@ -370,9 +370,9 @@ static void verdicts(void **unused)
     (void)unused;
     memset(text, 'v', sizeof text);
     text[499] = '\0';
-    zro__far_board(sides[0].far)->send_verdict(sides[0].far, ZRO_ERR_MISMATCH, text);
+    zro__far_board(sides[0].far)->send_verdict(sides[0].far, ZRO_ERR_MISMATCH, 1, text);
     poll_sides();
-    zro__far_board(sides[2].far)->send_verdict(sides[2].far, ZRO_ERR_TIMEOUT, "late");
+    zro__far_board(sides[2].far)->send_verdict(sides[2].far, ZRO_ERR_TIMEOUT, 1, "late");
     zro__far_leave(sides[0].far);
     poll_sides();
     assert_int_equal(zro__verdict_get(sides[1].control), ZRO_ERR_MISMATCH);
@@ -525,7 +525,7 @@ static void abandoned_sends(void **unused)
         assert_int_equal(c->send_from(c->self, 1, ZRO__PIECES, array, CHUNK), ZRO_OK);
         is_slow = 0;
         never_cancels = refuses;
-        assert_true(zro__control_break(sides[0].control, ZRO_ERR_LOST, "somebody"));
+        assert_true(zro__control_break(sides[0].control, ZRO_ERR_LOST, 1, "somebody"));
         c->abandon(c->self);
         poll_sides();
         assert_int_equal(zro__verdict_get(sides[1].control), refuses ? ZRO_ERR_LOST : ZRO_OK);

@@ -121,11 +121,16 @@ static void places_differ(zt_rank *t)
     }
     alloc.data_kind = ZRO_MEMORY_EACH;
     CHECK_OK(zro_params_alloc(t->group, params, 3, &alloc));
-    group.params = params + (t->rank == 1);
-    group.n = 2;
-    CHECK_STATUS(zro_optim_create(t->group, &group, 1, zro_rule_sgd(), NULL, NULL, &opt), ZRO_ERR_MISMATCH);
-    CHECK(opt == NULL);
-    CHECK_TEXT("parameters lie at different places");
+    for (int k = 0; k < 2; k++) { /* the next ones, or the same ones in another order: then other ranks own them */
+        const size_t swapped[] = { 1, 0 };
+
+        group.params = params + (k == 0 && t->rank == 1);
+        group.index = k == 1 && t->rank == 1 ? swapped : NULL;
+        group.n = 2;
+        CHECK_STATUS(zro_optim_create(t->group, &group, 1, zro_rule_sgd(), NULL, NULL, &opt), ZRO_ERR_MISMATCH);
+        CHECK(opt == NULL);
+        CHECK_TEXT("parameters lie at different places");
+    }
     zro_params_free(params, 3);
 }
 
