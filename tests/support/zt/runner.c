@@ -41,7 +41,7 @@ enum { DEADLINE_FACTOR = 8 };
 enum { DEADLINE_FACTOR = 1 };
 #endif
 
-enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, DEFAULT_DEADLINE_S = 30, LAUNCH_DEADLINE_S = 60 };
+enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, DEFAULT_DEADLINE_S = 30, LAUNCH_DEADLINE_S = 60, FAULT_S = 3 };
 static const uint64_t LEFTOVER_GRACE_NS = UINT64_C(2000000000);
 
 zt_options zt_opt = { .seed = 1, .max_count = SIZE_MAX, .fast = ZRO_ON, .threads = 1 };
@@ -224,7 +224,7 @@ static void sample_each_case(void)
         for (; k < instance_count && is_same_case(&instances[k], &instances[i]); k++)
             if (dislike(&instances[k], turn) < dislike(best, turn))
                 best = &instances[k];
-        best->sampled = 1;
+        best->sampled = (best->c->flags & ZT_REST) == 0;
         i = k;
     }
 }
@@ -236,7 +236,7 @@ static void sample_backend(const char *room, const struct backend *backend)
     instance *first = NULL;
 
     for (instance *i = instances; i < instances + instance_count; i++) {
-        if (strcmp(zt_tables[i->table].room, room) != 0 || i->backend != backend->bit)
+        if (strcmp(zt_tables[i->table].room, room) != 0 || i->backend != backend->bit || (i->c->flags & ZT_REST) != 0)
             continue;
         if ((backend->bit & ZT_MPI) != 0) {
             if (!fits_launch(i))
@@ -328,6 +328,7 @@ static uint64_t deadline_after(uint64_t now, unsigned seconds)
 {
     if (seconds == 0)
         seconds = DEFAULT_DEADLINE_S;
+    seconds += zt_opt.faults * FAULT_S;
     if (args.deadline_s != 0 && seconds > args.deadline_s)
         seconds = args.deadline_s;
     return now + (uint64_t)seconds * DEADLINE_FACTOR * UINT64_C(1000000000);
@@ -679,10 +680,13 @@ static _Noreturn void usage(int code)
         code == 0 ? stdout : stderr,
         "usage: zro-tests [--list] [--sample | --rest] [--only PATTERN,...] [--room ROOM,...] [--backend BACKEND,...]\n"
         "                 [--long] [--big] [--hosts] [--jobs N] [--kernels base|avx2|avx512] [--fast on|off] [--threads N]\n"
-        "                 [--max-count N] [--seed N] [--deadline SECONDS] [--first] [--tally FILE] [--times FILE] [--verbose]\n"
+        "                 [--max-count N] [--seed N] [--faults N] [--deadline SECONDS] [--first] [--tally FILE] [--times "
+        "FILE]\n"
+        "                 [--verbose]\n"
         "A pattern is a glob or a part of a name as --list prints it; backends: local, threads, foreign, openmpi, mpich.\n"
         "--sample: every case somewhere, every backend in every room; --rest: what the sample leaves out; --first: ends\n"
-        "at the first failure; --tally appends `passed failed skipped`, --times `seconds name` of each instance.\n");
+        "at the first failure; --faults: so many trials in each case that makes random faults; --tally appends\n"
+        "`passed failed skipped`, --times `seconds name` of each instance.\n");
     exit(code);
 }
 
@@ -764,6 +768,8 @@ static int parse(int argc, char **argv)
             args.deadline_s = (unsigned)number(argv[++i]);
         else if (strcmp(name, "--seed") == 0)
             zt_opt.seed = number(argv[++i]);
+        else if (strcmp(name, "--faults") == 0)
+            zt_opt.faults = (uint32_t)number(argv[++i]);
         else if (strcmp(name, "--max-count") == 0)
             zt_opt.max_count = (size_t)number(argv[++i]);
         else if (strcmp(name, "--threads") == 0)

@@ -44,7 +44,8 @@ enum {
     ZT_HOSTS = 8,         /* only with --hosts: needs what tests/products/hosts makes */
     ZT_TWO_MACHINES = 16, /* groups pretend two machines, ... */
     ZT_OWN_MACHINES = 32, /* ... or one for each rank (with a foreign link always), where the case does not say otherwise */
-    ZT_LONG = 64          /* a long product of modes: only with --long, which `make check-all` gives */
+    ZT_LONG = 64,         /* a long product of modes: only with --long, which `make check-all` gives */
+    ZT_REST = 128         /* never in the sample that `make check` runs */
 };
 
 #define ZT_WORLD(n) (UINT64_C(1) << (n))
@@ -82,6 +83,7 @@ typedef struct zt_options {
     zro_kernels kernels;
     zro_switch fast;
     uint32_t threads;
+    uint32_t faults; /* how many trials a case with random faults runs; 0: as many as the case says */
     int long_too, big, verbose;
     int hosts; /* the first half of the ranks is on one machine, the rest on another */
 } zt_options;
@@ -94,7 +96,8 @@ typedef enum zt_machines { ZT_ONE, ZT_TWO, ZT_OWN, ZT_HALVES } zt_machines;
 typedef struct zt_shared {
     /* the harness's */
     atomic_uint failed, met;
-    atomic_ullong finished, lost; /* bits of ranks: at the end of their function; expected never to get there */
+    /* bits of ranks: at the end of their function; expected to be killed before that; expected to end anyhow */
+    atomic_ullong finished, lost, strays;
     char note[256], skip[256];
     unsigned char parcels[ZT_MAX_RANKS][ZRO_TICKET_BYTES];
     /* the case's */
@@ -146,6 +149,9 @@ void zt_note(zt_rank *t, const char *format, ...) __attribute__((format(printf, 
 
 /* Says that `rank` will die: then it must, and zro_spawn's LOST is as it should be. */
 void zt_expect_lost(zt_rank *t, int rank);
+
+/* Says that `rank` may end in any way. */
+void zt_expect_anything(zt_rank *t, int rank);
 
 /* Dies as expected: SIGKILL, the end of the thread, or what the launcher forgives. */
 _Noreturn void zt_die(zt_rank *t);
