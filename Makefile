@@ -1,8 +1,8 @@
 # The everyday commands; CMake does the building.
 #
-# `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= JOBS= BASE=  (see scripts/check).
+# `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= FAULTS= JOBS= BASE=  (see scripts/check).
 PREFIX ?= /usr/local
-export ONLY BACKEND KERNELS SAN FAST SEED JOBS BASE GOLDEN DESTDIR
+export ONLY BACKEND KERNELS SAN FAST SEED FAULTS JOBS BASE GOLDEN DESTDIR
 
 .PHONY: all check check-full check-all check-big check-list demo golden mutants bench format format-check layers header size install clean help
 
@@ -75,4 +75,4 @@ clean: ## remove build/
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo "check takes ONLY= BACKEND= KERNELS= SAN=address|thread FAST=off SEED= JOBS="
+	@echo "check takes ONLY= BACKEND= KERNELS= SAN=address|thread FAST=off SEED= FAULTS= JOBS="

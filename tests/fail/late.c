@@ -616,14 +616,14 @@ static void need_points(zt_rank *t)
 static void late_any(zt_rank *t)
 {
     need_points(t);
-    trials_run(t, any_trial, (int)t->arg);
+    trials_run(t, "late", any_trial, (int)t->arg);
     note(t);
 }
 
 static void late_points(zt_rank *t)
 {
     need_points(t);
-    trials_run(t, point_trial, (int)t->arg);
+    trials_run(t, "late_points", point_trial, (int)t->arg);
     note(t);
 }
 
@@ -649,7 +649,7 @@ static void held_trial(zt_rank *t, uint64_t number)
 static void late_held(zt_rank *t)
 {
     need_points(t);
-    trials_run(t, held_trial, 5);
+    trials_run(t, t->arg == ZT_LOCAL ? "late_held" : "late_held_threads", held_trial, 5);
     note(t);
 }
 

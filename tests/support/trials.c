@@ -71,7 +71,7 @@ static void begin(zt_rank *t, trial_fn fn, child *c, uint64_t number)
 }
 
 /* 1 if it is over and has failed. */
-static int attend(child *c)
+static int attend(child *c, const char *name)
 {
     int status;
 
@@ -86,11 +86,12 @@ static int attend(child *c)
         return 0;
     c->pid = 0;
     if (status != 0)
-        dprintf(STDERR_FILENO, "trial %" PRIu64 " failed; alone: --faults 1 --seed %" PRIu64 "\n", c->number, c->number);
+        dprintf(STDERR_FILENO, "trial %" PRIu64 " failed; alone: FAULTS=1 SEED=%" PRIu64 " make check ONLY=%s.solo\n",
+                c->number, c->number, name);
     return status != 0;
 }
 
-void trials_run(zt_rank *t, trial_fn fn, int count)
+void trials_run(zt_rank *t, const char *name, trial_fn fn, int count)
 {
     static const struct timespec pause = { 0, 2000000 };
     int begun = 0, running = 0, failed = 0;
@@ -105,7 +106,7 @@ void trials_run(zt_rank *t, trial_fn fn, int count)
     do {
         running = 0;
         for (int i = 0; i < AT_ONCE; i++) {
-            failed += attend(&children[i]);
+            failed += attend(&children[i], name);
             if (children[i].pid == 0 && begun < count)
                 begin(t, fn, &children[i], zt_opt.seed + (uint64_t)begun++);
             running += children[i].pid != 0;

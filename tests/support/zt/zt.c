@@ -428,7 +428,8 @@ void zt_ranks(zt_rank *t, int backend, const zro_group_config *config, int size,
     lost = atomic_load(&t->shared->lost);
     finished = atomic_load(&t->shared->finished);
     strays = atomic_load(&t->shared->strays);
-    if ((strays == 0 && st != (lost != 0 ? ZRO_ERR_LOST : ZRO_OK)) || (finished & ~strays) != (all & ~lost & ~strays))
+    if ((strays == 0 ? st != (lost != 0 ? ZRO_ERR_LOST : ZRO_OK) : atomic_load(&t->shared->failed))
+        || (finished & ~strays) != (all & ~lost & ~strays))
         zt_fail(__FILE__, __LINE__, "%d ranks: %s; at their end: %#llx, expected to be lost: %#llx", size, zro_status_name(st),
                 finished, lost);
 }
