@@ -576,7 +576,8 @@ static void go_on_without(zt_rank *t, const trial *x, state *s)
             zt_job_check(&s->job);
         } else {
             CHECK((faults[x->fault].flags & HOLDS) != 0 && (st == ZRO_ERR_STATE || st == ZRO_ERR_PEER));
-            CHECK_TEXT(name);
+            if (st == ZRO_ERR_STATE)
+                CHECK_TEXT(name);
         }
         zt_job_free(&s->job);
     }
@@ -624,7 +625,7 @@ static void one_rank(zt_rank *t)
 
 static void continue_it(zt_rank *t, pid_t pid)
 {
-    while (atomic_load(&t->shared->flag[CULPRIT_DONE]) == 0 && kill(pid, SIGCONT) == 0)
+    while (atomic_load(&t->shared->flag[CULPRIT_DONE]) == 0 && !atomic_load(&t->shared->failed) && kill(pid, SIGCONT) == 0)
         nap(1);
 }
 

@@ -335,7 +335,8 @@ static void check_refusal(zt_rank *t, const trial *x, zro_group *group, int flag
     if (!may_refuse || (st != ZRO_ERR_STATE && st != ZRO_ERR_PEER))
         zt_fail(__FILE__, __LINE__, "%s: a sum of other ranks is %s", when, zro_status_name(st));
     snprintf(name, sizeof name, "rank %d", x->victim);
-    CHECK_TEXT(name);
+    if (st == ZRO_ERR_STATE) /* PEER names the rank that refuses */
+        CHECK_TEXT(name);
     CHECK_OK(zro_group_status(group));
 }
 
@@ -531,7 +532,7 @@ static _Noreturn void signaller(zt_rank *t, const trial *x)
         kill(pid, x->way == STOP_SOMETIME ? SIGSTOP : SIGKILL);
     }
     if (!is_killed(x) && pid > 0)
-        while (atomic_load(&t->shared->flag[RETURNED]) == 0) {
+        while (atomic_load(&t->shared->flag[RETURNED]) == 0 && !atomic_load(&t->shared->failed)) {
             if (atomic_load(&t->shared->flag[GO_ON]) != 0)
                 kill(pid, SIGCONT); /* it may come before the stop that it is meant for */
             nap(1000);
