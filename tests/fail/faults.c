@@ -123,8 +123,9 @@ typedef struct trial {
     zt_shared *tally;
 } trial;
 
-/* Flags: the culprit is at it; it is through; how many survivors are through; meetings. */
-enum { BEGUN, CULPRIT_DONE, SURVIVORS_DONE, MEET_SURVIVORS, MEET_LIVING };
+/* Flags: the culprit is at it; it was stopped or killed; it is through; how many survivors are through; a culprit that was held is
+ * through or dead; meetings. */
+enum { BEGUN, SIGNALLED, CULPRIT_DONE, SURVIVORS_DONE, HOLD_OVER, MEET_SURVIVORS, MEET_LIVING };
 enum { PROCESS, HAPPENED = 0, CALLS_OK, CALLS_FAILED }; /* numbers; the last three on the page of the case */
 
 typedef struct state {
@@ -255,6 +256,7 @@ static void make_job(zt_rank *t, const trial *x, state *s, int i, zro_group *gro
         job->count += 2;
         job->dtype = x->fault == OTHER_TYPE ? ZRO_F32 : job->dtype;
         job->op = x->fault == OTHER_TYPE ? ZRO_SUM : job->op;
+        job->in_place = 0; /* with another count the own piece would lie elsewhere, which is refused */
     }
     if (zt_below(&random, 2) == 0)
         job->in_room = zro_memory_data(s->memory[0]);
@@ -494,11 +496,28 @@ static zro_status carry_out(zt_rank *t, const trial *x, state *s, int i, op what
     return call_job(t, x, s, what == SUBMITTED);
 }
 
+/* Whether the text has "rank N", or N among those that it calls missing. */
+static int names(const char *text, int rank)
+{
+    const char *p = strstr(text, "missing: ");
+    char name[32];
+    int n, used;
+
+    snprintf(name, sizeof name, "rank %d", rank);
+    if (strstr(text, name) != NULL)
+        return 1;
+    for (p = p != NULL ? p + strlen("missing: ") : ""; sscanf(p, "%d%n", &n, &used) == 1; p += strspn(p, ", ")) {
+        if (n == rank)
+            return 1;
+        p += used;
+    }
+    return 0;
+}
+
 static void note_outcome(zt_rank *t, const trial *x, const state *s, int i, op what, zro_status st, uint64_t took,
                          uint64_t delayed)
 {
     outcome *o = &x->record->of[t->rank][i];
-    char name[32];
 
     o->op = (int32_t)what;
     o->status = (int32_t)st;
@@ -510,10 +529,7 @@ static void note_outcome(zt_rank *t, const trial *x, const state *s, int i, op w
     if (st == ZRO_OK)
         return;
     snprintf(o->text, sizeof o->text, "%s", zro_last_error());
-    snprintf(name, sizeof name, "rank %d", x->culprit);
-    o->named = strstr(zro_last_error(), name) != NULL;
-    snprintf(name, sizeof name, "missing: %d", x->culprit);
-    o->named |= strstr(zro_last_error(), name) != NULL;
+    o->named = names(zro_last_error(), x->culprit);
 }
 
 /* One operation of the script.  What a rank computes by itself counts as slow if it takes long. */
@@ -551,6 +567,8 @@ static void run_op(zt_rank *t, const trial *x, state *s, int i, uint64_t *ended)
         zro__point_plan_set(NULL);
         if (x->at_a_point && x->fault != PAUSE && atomic_load(&s->plan.hits) < s->plan.nth)
             raise(x->fault == KILL ? SIGKILL : SIGSTOP); /* it has passed fewer points */
+        if (x->fault <= PAUSE && !x->at_a_point)
+            zt_await(t, &t->shared->flag[SIGNALLED], 1);
     }
     if (st == ZRO_OK && what == STEP)
         twin_check(&s->twin);
@@ -560,27 +578,39 @@ static void run_op(zt_rank *t, const trial *x, state *s, int i, uint64_t *ended)
         zt_job_free(&s->job);
 }
 
-/* Groups without the culprit work; arrays that it may still write are refused, with its number. */
-static void go_on_without(zt_rank *t, const trial *x, state *s)
+/* A call of the survivors. */
+static void call_without(zt_rank *t, const trial *x, state *s, int i, int may_refuse)
 {
+    zro_status st;
     char name[32];
 
-    snprintf(name, sizeof name, "rank %d", x->culprit);
-    for (int i = 0; i < AFTERWARDS; i++) {
-        zro_status st;
-
-        make_job(t, x, s, i, s->others, 7000);
-        meet(t, MEET_SURVIVORS, t->size - 1);
-        st = zt_job_call(&s->job);
-        if (st == ZRO_OK) {
-            zt_job_check(&s->job);
-        } else {
-            CHECK((faults[x->fault].flags & HOLDS) != 0 && (st == ZRO_ERR_STATE || st == ZRO_ERR_PEER));
-            if (st == ZRO_ERR_STATE)
-                CHECK_TEXT(name);
-        }
-        zt_job_free(&s->job);
+    make_job(t, x, s, i, s->others, 7000);
+    meet(t, MEET_SURVIVORS, t->size - 1);
+    st = zt_job_call(&s->job);
+    if (st == ZRO_OK) {
+        zt_job_check(&s->job);
+    } else {
+        snprintf(name, sizeof name, "rank %d", x->culprit);
+        CHECK(may_refuse && (st == ZRO_ERR_STATE || st == ZRO_ERR_PEER));
+        if (st == ZRO_ERR_STATE)
+            CHECK_TEXT(name);
     }
+    zt_job_free(&s->job);
+}
+
+/* Groups without the culprit work.  Arrays that it may still write are refused, with its number, and not for ever. */
+static void go_on_without(zt_rank *t, const trial *x, state *s)
+{
+    const int held = (faults[x->fault].flags & HOLDS) != 0;
+
+    for (int i = 0; i < AFTERWARDS; i++)
+        call_without(t, x, s, i, held);
+    atomic_fetch_add(&t->shared->flag[SURVIVORS_DONE], 1);
+    if (held)
+        zt_await(t, &t->shared->flag[HOLD_OVER], 1);
+    for (int i = 0; i < AFTERWARDS; i++)
+        call_without(t, x, s, AFTERWARDS + i, 0);
+    CHECK_OK(zro_all_reduce(s->others, zro_memory_data(s->memory[0]), 1, ZRO_I32, ZRO_SUM));
     CHECK_OK(zro_group_status(s->others));
 }
 
@@ -604,10 +634,8 @@ static void one_rank(zt_rank *t)
         run_op(t, x, s, i, &ended);
     if (is_culprit && (x->fault == KILL || x->fault == STOP))
         zt_await(t, &t->shared->flag[CULPRIT_DONE], 1); /* never: it comes from outside */
-    if (!is_culprit) {
+    if (!is_culprit)
         go_on_without(t, x, s);
-        atomic_fetch_add(&t->shared->flag[SURVIVORS_DONE], 1);
-    }
     /* Who destroys a group leaves it: not before all have what they want of it. */
     if (!stays_away)
         meet(t, MEET_LIVING, t->size);
@@ -629,6 +657,21 @@ static void continue_it(zt_rank *t, pid_t pid)
         nap(1);
 }
 
+/* It is not there, or waits for its parent to look. */
+static int is_dead(pid_t pid)
+{
+    char path[64], line[256] = "", *end;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return 1;
+    end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
+    fclose(file);
+    return end == NULL || end[2] == 'Z' || end[2] == 'X';
+}
+
 static _Noreturn void signaller(zt_rank *t, const trial *x)
 {
     uint64_t random = zt_mix(x->random, 31), until;
@@ -641,6 +684,7 @@ static _Noreturn void signaller(zt_rank *t, const trial *x)
         while (now_ns() < until) {
         }
         kill(pid, x->fault == KILL ? SIGKILL : SIGSTOP);
+        atomic_store(&t->shared->flag[SIGNALLED], 1);
     }
     if (x->fault == PAUSE) {
         nap((long)zt_below(&random, 2 * x->ms));
@@ -648,10 +692,14 @@ static _Noreturn void signaller(zt_rank *t, const trial *x)
     }
     if (x->fault == STOP || x->fault == STOP_LONG)
         zt_await(t, &t->shared->flag[SURVIVORS_DONE], (unsigned)x->ranks - 1);
-    if (x->fault == STOP)
+    if (x->fault == STOP) {
         kill(pid, SIGKILL);
+        while (!is_dead(pid))
+            nap(1);
+    }
     if (x->fault == STOP_LONG)
         continue_it(t, pid);
+    atomic_store(&t->shared->flag[HOLD_OVER], 1);
     _exit(0);
 }
 
@@ -698,6 +746,7 @@ static void judge(const trial *x)
     for (int r = 0; r < x->ranks; r++)
         for (int i = 0; i < x->ops && r != x->culprit; i++) {
             const outcome *o = &x->record->of[r][i];
+            const int behind = is_behind(x, i);
             unsigned allowed = faults[x->fault].allowed;
             int due = i == x->ops - 2 ? faults[x->fault].last_call : i == x->ops - 1 ? faults[x->fault].last_step : -1;
 
@@ -705,15 +754,17 @@ static void judge(const trial *x)
                 accuse(x, r, i, "the call took too long");
             if (slow)
                 allowed |= 1u << ZRO_ERR_TIMEOUT;
-            if (is_behind(x, i))
+            if (behind)
                 allowed |= 1u << ZRO_ERR_MISMATCH | 1u << ZRO_ERR_TIMEOUT;
             if (o->op == STEP && (allowed & (1u << ZRO_ERR_LOST | 1u << ZRO_ERR_TIMEOUT)) != 0)
                 allowed |= 1u << ZRO_ERR_STATE; /* torn */
             if (o->status != ZRO_OK && (allowed >> o->status & 1) == 0)
                 accuse(x, r, i, "this is not what can come of it");
-            if (o->status != ZRO_OK && i < x->at && !slow)
+            /* Whoever is slow to return from the operation before hears of it there. */
+            if (o->status != ZRO_OK && i < x->at - 1 && !slow)
                 accuse(x, r, i, "nothing had happened yet");
-            if (o->status != ZRO_OK && !o->named && !(slow && (o->status == ZRO_ERR_TIMEOUT || o->status == ZRO_ERR_STATE)))
+            if (o->status != ZRO_OK && !o->named && !behind
+                && !(slow && (o->status == ZRO_ERR_TIMEOUT || o->status == ZRO_ERR_STATE)))
                 accuse(x, r, i, "the rank at fault is not named");
             if (due >= 0 && o->status != due && !slow && !(o->op == STEP && due != ZRO_OK && o->status == ZRO_ERR_STATE))
                 accuse(x, r, i, "the group should know by now");
