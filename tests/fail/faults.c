@@ -449,6 +449,11 @@ static void go_wrong(zt_rank *t, const trial *x, state *s)
 
 /* ---- a rank ---- */
 
+static size_t room_bytes(const zt_rank *t, const trial *x)
+{
+    return (x->most + 2) * (size_t)t->size * 8 + 2 * ZT_ROOM_MARGIN;
+}
+
 static void set_up(zt_rank *t, const trial *x, state *s)
 {
     const twin_spec specs[] = { { 5, ZRO_F32, ZRO_F32, 0 },
@@ -460,8 +465,7 @@ static void set_up(zt_rank *t, const trial *x, state *s)
     memset(s, 0, sizeof *s);
     CHECK_OK(zro_group_duplicate(t->group, &s->group));
     for (int i = 0; i < 2; i++)
-        CHECK_OK(zro_memory_alloc(s->group, ZRO_MEMORY_EACH, (x->most + 2) * (size_t)t->size * 8 + 2 * ZT_ROOM_MARGIN,
-                                  &s->memory[i]));
+        CHECK_OK(zro_memory_alloc(s->group, ZRO_MEMORY_EACH, room_bytes(t, x), &s->memory[i]));
     for (int r = 0; r < t->size; r++)
         if (r != x->culprit)
             others[n++] = r;
@@ -583,22 +587,25 @@ static void call_without(zt_rank *t, const trial *x, state *s, int i, int may_re
 {
     zro_status st;
     char name[32];
+    int slow;
 
     make_job(t, x, s, i, s->others, 7000);
     meet(t, MEET_SURVIVORS, t->size - 1);
+    slow = (int)atomic_load(&x->record->slow);
     st = zt_job_call(&s->job);
     if (st == ZRO_OK) {
         zt_job_check(&s->job);
     } else {
         snprintf(name, sizeof name, "rank %d", x->culprit);
-        CHECK(may_refuse && (st == ZRO_ERR_STATE || st == ZRO_ERR_PEER));
-        if (st == ZRO_ERR_STATE)
+        CHECK((may_refuse || slow) && (st == ZRO_ERR_STATE || st == ZRO_ERR_PEER));
+        if (st == ZRO_ERR_STATE && !slow) /* PEER names the rank that refuses; any rank may be late on a slow machine */
             CHECK_TEXT(name);
     }
     zt_job_free(&s->job);
 }
 
-/* Groups without the culprit work.  Arrays that it may still write are refused, with its number, and not for ever. */
+/* Groups without the culprit work.  Arrays that it may still write are refused, with its number, and not for ever: once more when
+ * it has left, because they may have been filled before that. */
 static void go_on_without(zt_rank *t, const trial *x, state *s)
 {
     const int held = (faults[x->fault].flags & HOLDS) != 0;
@@ -608,9 +615,13 @@ static void go_on_without(zt_rank *t, const trial *x, state *s)
     atomic_fetch_add(&t->shared->flag[SURVIVORS_DONE], 1);
     if (held)
         zt_await(t, &t->shared->flag[HOLD_OVER], 1);
+    for (int i = 0; i < 4; i++) {
+        zro_status st = zro_all_reduce(s->others, zro_memory_data(s->memory[i % 2]), room_bytes(t, x), ZRO_U8, ZRO_SUM);
+
+        CHECK(st == ZRO_OK || (i < 2 && (st == ZRO_ERR_STATE || st == ZRO_ERR_PEER)));
+    }
     for (int i = 0; i < AFTERWARDS; i++)
         call_without(t, x, s, AFTERWARDS + i, 0);
-    CHECK_OK(zro_all_reduce(s->others, zro_memory_data(s->memory[0]), 1, ZRO_I32, ZRO_SUM));
     CHECK_OK(zro_group_status(s->others));
 }
 
@@ -782,6 +793,8 @@ static void one_fault(zt_rank *t, uint64_t number)
     pid_t pid;
 
     x.fault = (fault)zt_below(&random, FAULTS);
+    if (ZT_SANITIZED && x.fault == FEW_PAGES)
+        x.fault = FEW_FILES; /* the sanitizer needs pages itself */
     x.ranks = 2 + (int)zt_below(&random, MOST_RANKS - 1);
     x.culprit = (int)zt_below(&random, (uint64_t)x.ranks);
     x.ops = 8 + (int)zt_below(&random, MOST_OPS - 7);

@@ -11,7 +11,7 @@
 /* t->shared is the trial's own page; t->user is the page of the case, on which trials may count things. */
 typedef void (*trial_fn)(zt_rank *t, uint64_t number);
 
-/* `count` trials, unless --faults says how many.  `name`: the case that repeats one of them. */
+/* `count` trials, unless --faults says how many; with a sanitizer every eighth.  `name`: the case that repeats one of them. */
 void trials_run(zt_rank *t, const char *name, trial_fn fn, int count);
 
 /* Starts a process that ends with its parent. */

@@ -28,18 +28,7 @@
 #include "zt/launch.h"
 #include "zt/zt.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifdef SANITIZED
-enum { DEADLINE_FACTOR = 8 };
-#else
-enum { DEADLINE_FACTOR = 1 };
-#endif
+enum { DEADLINE_FACTOR = ZT_SANITIZED ? 8 : 1 };
 
 enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, DEFAULT_DEADLINE_S = 30, LAUNCH_DEADLINE_S = 60, FAULT_S = 3 };
 static const uint64_t LEFTOVER_GRACE_NS = UINT64_C(2000000000);

@@ -19,6 +19,27 @@
 
 #include "zro.h"
 
+/* Whether this is a build with a sanitizer, which takes several times as long; and with the one of threads. */
+#if defined(__SANITIZE_THREAD__)
+#define ZT_SANITIZED 1
+#define ZT_SEES_RACES 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define ZT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define ZT_SANITIZED 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define ZT_SEES_RACES 1
+#endif
+#endif
+#ifndef ZT_SANITIZED
+#define ZT_SANITIZED 0
+#endif
+#ifndef ZT_SEES_RACES
+#define ZT_SEES_RACES 0
+#endif
+
 enum { ZT_MAX_RANKS = 64, ZT_MAX_POINTS = 64 };
 
 typedef struct zt_rank zt_rank;
