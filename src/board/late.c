@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-enum { SETTLE_MS = 500 };
+enum { SETTLE_MS = 500, EXTENTS = 64 /* that a note has room for */ };
 
 /* A rank that was touching memory when it was last looked at. */
 typedef struct late_rank {
@@ -22,10 +22,12 @@ typedef struct extent {
 /* Protected by the view's lock while it is in the view's list. */
 struct zro__late_note {
     zro__late_note *next;
-    zro__map region; /* keeps the slots mapped; empty: the note is in no list */
+    zro__map region; /* keeps the slots mapped, as long as somebody is late */
+    int listed;      /* 1: the note is in the view's list */
     int dropped;     /* 1: the group is gone, and whoever takes the note from the list frees it */
+    int label;       /* of a rank that was late */
     int n_arrays, n_late;
-    extent arrays[ZRO__LATE_ARRAYS];
+    extent arrays[EXTENTS]; /* at most ZRO__LATE_ARRAYS at first; more when parts of them are forgotten */
     late_rank late[];
 };
 
@@ -63,14 +65,14 @@ zro_status zro__late_make(int size, zro__late_note **out)
 /* Under the lock. */
 static void put_in_list(zro__view *view, zro__late_note *note)
 {
+    note->listed = 1;
     note->next = atomic_load_explicit(&view->late, memory_order_relaxed);
     atomic_store_explicit(&view->late, note, memory_order_relaxed);
 }
 
-/* Under the lock; returns the map to be undone without it. */
-static zro__map take_from_list(zro__view *view, zro__late_note *note)
+/* Under the lock. */
+static void take_from_list(zro__view *view, zro__late_note *note)
 {
-    zro__map region = note->region;
     zro__late_note *at = atomic_load_explicit(&view->late, memory_order_relaxed);
 
     if (at == note)
@@ -78,10 +80,9 @@ static zro__map take_from_list(zro__view *view, zro__late_note *note)
     for (; at != NULL; at = at->next)
         if (at->next == note)
             at->next = note->next;
-    memset(&note->region, 0, sizeof note->region);
+    note->listed = 0;
     if (note->dropped)
         zro__free(note);
-    return region;
 }
 
 void zro__late_drop(zro__view *view, zro__late_note *note)
@@ -91,7 +92,7 @@ void zro__late_drop(zro__view *view, zro__late_note *note)
     if (note == NULL)
         return;
     pthread_mutex_lock(&view->lock);
-    noted = note->region.base != NULL;
+    noted = note->listed;
     note->dropped = 1;
     pthread_mutex_unlock(&view->lock);
     if (!noted)
@@ -132,10 +133,40 @@ static void add_array(zro__late_note *note, uint64_t begin, uint64_t end)
     last->end = end > last->end ? end : last->end;
 }
 
+/* Under the lock: takes [begin, end) out of an extent, the rest of which stays.  Without room for two rests it stays whole. */
+static void cut_out(zro__late_note *note, int i, uint64_t begin, uint64_t end)
+{
+    extent e = note->arrays[i];
+
+    if (begin > e.begin && end < e.end && note->n_arrays == EXTENTS)
+        return;
+    note->arrays[i] = note->arrays[--note->n_arrays];
+    if (begin > e.begin)
+        note->arrays[note->n_arrays++] = (extent){ e.begin, begin };
+    if (end < e.end)
+        note->arrays[note->n_arrays++] = (extent){ end, e.end };
+}
+
+/* Under the lock: whether the note has something of [begin, end).  Once nobody is late any more, that is forgotten. */
+static int has_array(zro__late_note *note, uint64_t begin, uint64_t end, int over)
+{
+    int found = 0;
+
+    for (int i = note->n_arrays - 1; i >= 0; i--) {
+        if (begin >= note->arrays[i].end || note->arrays[i].begin >= end)
+            continue;
+        found = 1;
+        if (over)
+            cut_out(note, i, begin, end);
+    }
+    return found;
+}
+
+/* An array is refused once more when the late rank has left: the program may have filled it before that. */
 zro_status zro__late_check(zro__view *view, const void *data, size_t bytes)
 {
+    int label = -1, has_left = 0;
     uint64_t begin;
-    int label = -1;
 
     if (atomic_load_explicit(&view->late, memory_order_relaxed) == NULL || data == NULL || bytes == 0)
         return ZRO_OK;
@@ -144,24 +175,30 @@ zro_status zro__late_check(zro__view *view, const void *data, size_t bytes)
         return ZRO_OK;
     pthread_mutex_lock(&view->lock);
     for (zro__late_note *note = atomic_load_explicit(&view->late, memory_order_relaxed), *next; note != NULL; note = next) {
-        next = note->next;
-        if (is_over(note)) {
-            zro__map region = take_from_list(view, note);
+        int over = is_over(note);
 
-            zro__unmap_region_locked(view, &region);
-            continue;
+        next = note->next;
+        if (over && note->region.base != NULL)
+            zro__unmap_region_locked(view, &note->region);
+        if (has_array(note, begin, begin + bytes, over)) {
+            label = note->label;
+            has_left = over;
         }
-        for (int i = 0; i < note->n_arrays; i++)
-            if (begin < note->arrays[i].end && note->arrays[i].begin < begin + bytes)
-                label = note->late[0].label;
+        if (note->n_arrays == 0)
+            take_from_list(view, note);
     }
     pthread_mutex_unlock(&view->lock);
     if (label < 0)
         return ZRO_OK;
-    return zro__fail(ZRO_ERR_STATE,
-                     "rank %d of the first group may still write into this array: it was left behind in a call of a group that "
-                     "broke; use another array until that rank has returned from its call or has ended",
-                     label);
+    return has_left
+               ? zro__fail(ZRO_ERR_STATE,
+                           "rank %d of the first group may have written into this array until now: it was left behind in a "
+                           "call of a group that broke, and has left it since; fill the array again, and call again",
+                           label)
+               : zro__fail(ZRO_ERR_STATE,
+                           "rank %d of the first group may still write into this array: it was left behind in a call of a "
+                           "group that broke; use another array until that rank has returned from its call or has ended",
+                           label);
 }
 
 /* ---- settling ---- */
@@ -220,10 +257,11 @@ void zro__settle(zro__board *board, zro__view *view, zro__late_note *note, const
     pthread_mutex_lock(&view->lock);
     if (find_late(board, note) > 0) {
         add_array(note, begin, begin + bytes);
-        if (note->region.base == NULL) {
+        note->label = note->late[0].label;
+        if (note->region.base == NULL)
             zro__map_hold_locked(view, board->control, &note->region);
+        if (!note->listed)
             put_in_list(view, note);
-        }
     }
     pthread_mutex_unlock(&view->lock);
 }

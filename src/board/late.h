@@ -5,7 +5,8 @@
  * program waits for that first (zro__settle): nobody writes into arrays that the program uses again.
  *
  * A rank that is stopped does not leave.  It is late, and cannot be waited for.  The arrays that it may still write are noted in
- * the process's view, and calls in all groups refuse them (zro__late_check) until that rank has left, or died.
+ * the process's view, and calls in all groups refuse them (zro__late_check) until that rank has left, or died; and once more after
+ * that, because the program may have filled an array before the late rank wrote into it.
  *
  * A note is made with its group, so that breaking needs no memory.  It outlives the group as long as it is needed. */
 #ifndef ZRO_BOARD_LATE_H
@@ -35,7 +36,7 @@ void zro__late_drop(zro__view *view, zro__late_note *note);
  * bytes) is noted, if it is group memory.  May be called several times.  The error text stays. */
 void zro__settle(zro__board *board, zro__view *view, zro__late_note *note, const void *data, size_t bytes);
 
-/* STATE if a late rank may still write into [data, data + bytes); the text names it. */
+/* STATE if a late rank may still write into [data, data + bytes), or may have written since; the text names it. */
 zro_status zro__late_check(zro__view *view, const void *data, size_t bytes);
 
 /* For the end of a view: frees the notes that are left. */

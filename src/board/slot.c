@@ -143,6 +143,13 @@ int zro__control_break(zro__control *c, zro_status code, int culprit, const char
 
 zro_status zro__break(zro__board *board, zro_status code, int culprit)
 {
+    char name[64], why[ZRO__TEXT_BYTES];
+
+    /* What failed on this rank alone is read on others, too. */
+    if (code != ZRO_ERR_LOST && code != ZRO_ERR_TIMEOUT && code != ZRO_ERR_MISMATCH) {
+        snprintf(why, sizeof why, "%s", zro_last_error());
+        zro__fail(code, "%s: %.900s", zro__rank_name(board, board->rank, name, sizeof name), why);
+    }
     if (!zro__control_break(board->control, code, culprit, zro_last_error()))
         return zro__verdict_get(board->control);
     if (board->far != NULL)

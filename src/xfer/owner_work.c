@@ -62,6 +62,7 @@ static void do_pieces(const job *j, const void **src, void **dst, size_t from, s
         (void)ZRO__POINT("owner.piece");
         if (zro__is_broken(f->ranks->board.control))
             return;
+        (void)ZRO__POINT("owner.write");
         do_piece(j, src, dst, from + at, n - at < most ? n - at : most);
     }
 }

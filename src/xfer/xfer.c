@@ -75,8 +75,10 @@ static zro_status count_refusals(const zro__progress *f, zro_status mine)
 
     for (int r = 0; r < f->size && mine == ZRO_OK; r++)
         if (zro__reach_header(f, r)->flags & ZRO__HEADER_REFUSES)
-            return zro__fail(ZRO_ERR_PEER, "%s refuses its array, which a late rank of a broken group may still write",
-                             zro__rank_name(&f->ranks->board, r, name, sizeof name));
+            return zro__fail(ZRO_ERR_PEER, "%s: %s: %.900s", zro__rank_name(&f->ranks->board, r, name, sizeof name),
+                             zro_status_name(ZRO_ERR_STATE), (const char *)zro__payload_of(&f->ranks->board, r));
+    if (mine != ZRO_OK) /* the text stands in the payload: others may have been made since */
+        zro__fail(mine, "%s", (const char *)zro__payload_of(&f->ranks->board, f->me));
     return mine;
 }
 
@@ -98,8 +100,11 @@ static zro_status arrive(zro__progress *f, int in_payload)
 
     if (refused == ZRO_OK)
         refused = zro__late_check(view, x->out, x->out_bytes);
-
-    if (in_payload) {
+    if (refused != ZRO_OK) { /* the others get the text instead of a piece */
+        h.flags |= ZRO__HEADER_REFUSES;
+        bytes = strlen(zro_last_error()) + 1;
+        memcpy(zro__payload(&f->ranks->board), zro_last_error(), bytes);
+    } else if (in_payload) {
         bytes = brings(f, ANYONE, f->me) ? x->in_bytes : 0;
         if (bytes > 0)
             memcpy(zro__payload(&f->ranks->board), x->in, bytes);
@@ -118,8 +123,6 @@ static zro_status arrive(zro__progress *f, int in_payload)
     }
     f->in_is_shared = h.in != ZRO__NOWHERE && h.flags == 0;
     f->out_is_shared = h.out != ZRO__NOWHERE && h.flags == 0;
-    if (refused != ZRO_OK)
-        h.flags |= ZRO__HEADER_REFUSES;
     st = zro__arrive(&f->ranks->board, &h, bytes);
     if (st == ZRO_OK)
         st = zro__gather_arrivals(&f->ranks->board, in_payload ? bytes : 0);
