@@ -8,9 +8,15 @@
  * It goes on until no rank lives, no process that one left behind lives, and all output is written.
  *
  * Which failure was the first.  Processes are not seen to end in the order in which they begin to: the kernel first takes
- * their memory back, which can take longer than it takes a peer to hear of the loss and to exit with an error.  So all that
- * failed are compared when all have ended, or a second after the first: a signal that cannot be an answer to the failure of
- * another (SIGKILL, SIGSEGV, ...) comes before exit codes and SIGABRT, and among equals the one seen first. */
+ * their memory back, which can take longer than it takes a peer to hear of the loss and to exit with an error.  But a rank
+ * whose group breaks because another was lost notes that in the table before anybody can fail because of it.  So the ranks
+ * that are noted when the first failure is seen are suspects: of those that fail, the one that was noted first is the cause.
+ * A suspect that is dead is waited for, however long the kernel takes; one that has only left a group gets a second to end by
+ * itself before it is told to.
+ *
+ * Without such notes all that failed are compared when all have ended, or a second after the first: a signal that cannot be
+ * an answer to the failure of another (SIGKILL, SIGSEGV, ...) comes before exit codes and SIGABRT, and among equals the one
+ * seen first. */
 #define _GNU_SOURCE
 #include "run_job.h"
 
@@ -31,10 +37,11 @@
 #include "tool.h"
 
 #define SECOND UINT64_C(1000000000)
-#define TELL_NS SECOND                 /* after the first failure: how long a likelier cause of it is waited for */
-#define PATIENCE_NS (SECOND / 2)       /* how long processes that ranks left behind may take to end by themselves */
-#define DRAIN_NS SECOND                /* how long the reader of our output is waited for, besides the grace */
-#define POLL_NS (SECOND / 20)          /* how often /proc is read: a process left behind becomes our child without a signal */
+#define TELL_NS SECOND           /* after the first failure: how long a likelier cause of it is waited for */
+#define PATIENCE_NS (SECOND / 2) /* how long processes that ranks left behind may take to end by themselves */
+#define DRAIN_NS SECOND          /* how long the reader of our output is waited for, besides the grace */
+#define POLL_NS (SECOND / 20)    /* how often /proc is read: a process left behind becomes our child without a signal */
+#define NO_SUSPECT UINT32_MAX
 #define SAME_INTERRUPT_NS (SECOND / 5) /* timeout(1) and others signal a process and then its group: that counts as once */
 
 static uint64_t nanoseconds(double seconds)
@@ -50,20 +57,59 @@ static void wake(job *j, uint64_t at)
 
 /* ---- ending ---- */
 
-static void signal_all(const job *j, int signal)
+/* The place of a rank among the suspects, from 1; NO_SUSPECT is behind all of them. */
+static uint32_t place_of(const job *j, int rank)
 {
-    for (int r = 0; r < j->config->size; r++)
-        if (j->pid[r] > 0)
-            kill(j->pid[r], signal);
+    int is_dead;
+    uint32_t place = j->losses == 0 ? 0 : zro__meet_loss(j->meet, rank, &is_dead);
+
+    return place == 0 || place > j->losses || !(is_dead || j->spares) ? NO_SUSPECT : place;
 }
 
-/* Tells all ranks to end; the grace begins, unless it has begun already. */
+/* A signal says more than an exit code, but not about a rank whose loss the others have noted: theirs may be an answer to it. */
+static int is_likelier(const job *j, uint32_t place, int cause)
+{
+    int is_dead;
+
+    return place < j->bad_place
+           || (place == j->bad_place && cause > j->is_cause && zro__meet_loss(j->meet, j->bad_rank, &is_dead) == 0);
+}
+
+/* A stopped rank would hear of a signal only when it is killed. */
+static void end_rank(const job *j, int rank, int signal)
+{
+    if (j->pid[rank] <= 0)
+        return;
+    kill(j->pid[rank], signal);
+    kill(j->pid[rank], SIGCONT);
+}
+
+/* Tells all ranks to end, but those that are spared; the grace begins, unless it has begun already. */
 static void end_all(job *j, int signal)
 {
-    signal_all(j, signal);
-    signal_all(j, SIGCONT); /* a stopped rank would hear of it only when it is killed */
+    for (int r = 0; r < j->config->size; r++)
+        if (!j->spares || place_of(j, r) == NO_SUSPECT)
+            end_rank(j, r, signal);
     if (j->kill_at == 0)
         j->kill_at = zro__now_ns() + nanoseconds(j->config->grace);
+}
+
+/* From now on only those suspects count that are dead, to which a signal does nothing. */
+static void end_suspects(job *j)
+{
+    for (int r = 0; r < j->config->size; r++)
+        if (place_of(j, r) != NO_SUSPECT)
+            end_rank(j, r, SIGTERM);
+    j->spares = 0;
+}
+
+/* Whether a rank that is a likelier cause than the one known so far is about to end. */
+static int awaits_cause(const job *j)
+{
+    for (int r = 0; r < j->config->size; r++)
+        if (j->pid[r] > 0 && place_of(j, r) < j->bad_place)
+            return 1;
+    return 0;
 }
 
 /* A rank that has become another user's cannot be killed; it is not waited for any more, and counts as left behind. */
@@ -101,7 +147,8 @@ static int is_cause(const job *j, int status)
 
 static void note_end(job *j, int rank, int status)
 {
-    int cause = is_cause(j, status);
+    int is_first = j->kill_at == 0, cause = is_cause(j, status);
+    uint32_t place;
 
     j->pid[rank] = 0;
     j->left--;
@@ -110,14 +157,18 @@ static void note_end(job *j, int rank, int status)
         j->well++;
         return;
     }
-    if (j->bad_rank < 0 ? j->kill_at == 0 : !j->told && cause > j->is_cause) {
-        j->bad_rank = rank;
-        j->bad = status;
-        j->is_cause = cause;
-    }
-    if (j->kill_at == 0) {
+    if (is_first) {
+        j->losses = zro__meet_losses(j->meet);
+        j->spares = j->losses > 0;
         j->tell_at = zro__now_ns() + TELL_NS;
         end_all(j, SIGTERM);
+    }
+    place = place_of(j, rank);
+    if (j->bad_rank < 0 ? is_first : !j->told && is_likelier(j, place, cause)) {
+        j->bad_rank = rank;
+        j->bad = status;
+        j->bad_place = place;
+        j->is_cause = cause;
     }
 }
 
@@ -268,7 +319,9 @@ static void keep_deadlines(job *j, uint64_t now)
     }
     if (j->kill_at != 0 && !j->killed && now >= j->kill_at)
         kill_all(j);
-    if (j->bad_rank >= 0 && !j->told && now >= j->tell_at && j->left > 0)
+    if (j->spares && now >= j->tell_at)
+        end_suspects(j);
+    if (j->bad_rank >= 0 && !j->told && now >= j->tell_at && j->left > 0 && !awaits_cause(j))
         tell_early(j);
     if (j->timeout_at != 0 && j->kill_at == 0)
         wake(j, j->timeout_at);
@@ -425,7 +478,8 @@ static void tell(const job *j, const run_result *r)
 
 static void reset(job *j, int restart)
 {
-    j->left = j->well = j->timed_out = j->ended_by = j->killed = j->told = j->hurry = j->dropped = 0;
+    j->left = j->well = j->timed_out = j->ended_by = j->killed = j->told = j->hurry = j->dropped = j->spares = 0;
+    j->losses = 0;
     j->interrupted_at = j->alone_at = j->tell_at = j->kill_at = j->drain_by = 0;
     j->bad_rank = -1;
     j->start.restart = restart;

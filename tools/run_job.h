@@ -46,6 +46,9 @@ typedef struct job {
     int bad_rank;            /* the rank whose failure is told; -1: none has failed */
     int bad;                 /* how it ended, as of waitpid */
     int is_cause;            /* how sure it is that this was not caused by another rank's failure: see is_cause() */
+    uint32_t losses;         /* how many losses the table had when the first failure was seen: those ranks are suspects */
+    int spares;              /* suspects have not been told to end yet */
+    uint32_t bad_place;      /* the place of bad_rank among the suspects: see place_of() */
     int told;                /* the failure has been told */
     uint64_t drain_by;       /* until when the reader of our output is waited for; 0: as long as it likes */
     int hurry;               /* Ctrl-C was pressed again: nothing is waited for any more */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "board/meet.h"
 
 enum { NAME_BYTES = 64, OPERATION_BYTES = 160, TOLD = 3 /* missing ranks of which a text says what they do */ };
 
@@ -134,6 +135,7 @@ zro_status zro__blame_lost(zro__board *board, int rank, const char *why)
               *why == '\0' ? "is gone" : "cannot be reached: ", why,
               zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
               what_it_does(board, rank, doing, sizeof doing));
+    zro__meet_lost(board->meet, board->control->member[rank], *why == '\0');
     return zro__break(board, ZRO_ERR_LOST, rank);
 }
 
@@ -144,6 +146,7 @@ zro_status zro__blame_deserted(zro__board *board, int rank)
     zro__fail(ZRO_ERR_LOST, "%s has destroyed this group; this was %s%s", zro__rank_name(board, rank, name, sizeof name),
               zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
               what_it_does(board, rank, doing, sizeof doing));
+    zro__meet_lost(board->meet, board->control->member[rank], 0);
     return zro__break(board, ZRO_ERR_LOST, rank);
 }
 

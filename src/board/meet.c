@@ -29,6 +29,7 @@ typedef struct entry {
     _Alignas(64) _Atomic uint32_t gone; /* 1: the rank will not come any more */
     _Atomic int32_t pid;                /* the process that claimed the rank, or 0 */
     _Atomic int32_t finished;           /* 1 + the code with which the rank ends; 0: it has not come to its end */
+    _Atomic uint32_t loss;              /* 0, or 2 * its place among the ranks that were lost, from 1, + 1 if it is dead */
     zro_status status;                  /* how its create went; read by the supervisor once the rank has ended */
     char text[ZRO__TEXT_BYTES];         /* why its create failed */
     offer offers[2];                    /* for exchange k: offers[k % 2] */
@@ -37,6 +38,7 @@ typedef struct entry {
 struct zro__meet {
     char magic[8];
     int32_t size;
+    _Atomic uint32_t losses; /* how many places have been given to ranks that were lost */
     _Alignas(64) entry entries[];
 };
 
@@ -119,6 +121,28 @@ zro_status zro__meet_claim(zro__meet *meet, int rank)
 void zro__meet_gone(zro__meet *meet, int rank)
 {
     atomic_store_explicit(&meet->entries[rank].gone, 1, memory_order_release); /* pairs with check_absentee */
+}
+
+void zro__meet_lost(zro__meet *meet, int rank, int is_dead)
+{
+    uint32_t none = 0;
+
+    if (meet != NULL && atomic_load(&meet->entries[rank].loss) == 0)
+        atomic_compare_exchange_strong(&meet->entries[rank].loss, &none,
+                                       2 * (atomic_fetch_add(&meet->losses, 1) + 1) + (uint32_t)(is_dead != 0));
+}
+
+uint32_t zro__meet_losses(const zro__meet *meet)
+{
+    return atomic_load(&((zro__meet *)(uintptr_t)meet)->losses);
+}
+
+uint32_t zro__meet_loss(const zro__meet *meet, int rank, int *is_dead)
+{
+    uint32_t loss = atomic_load(&((zro__meet *)(uintptr_t)meet)->entries[rank].loss);
+
+    *is_dead = loss & 1;
+    return loss / 2;
 }
 
 void zro__meet_finish(zro__meet *meet, int rank, zro_status st, int code)

@@ -26,6 +26,15 @@ zro_status zro__meet_claim(zro__meet *meet, int rank);
 /* By the supervisor: this rank will not come (any more). */
 void zro__meet_gone(zro__meet *meet, int rank);
 
+/* By a rank whose group breaks because another one is dead or has left; not NULL only where a supervisor asks for it.  This is
+ * noted before the group's verdict can be seen: so whoever fails because of a loss ends after it was noted, and the first rank
+ * that was noted is the cause of the others' ends.
+ *
+ * By the supervisor: how many losses were noted so far; the place of this rank among them, or 0. */
+void zro__meet_lost(zro__meet *meet, int rank, int is_dead);
+uint32_t zro__meet_losses(const zro__meet *meet);
+uint32_t zro__meet_loss(const zro__meet *meet, int rank, int *is_dead);
+
 /* By a rank, when it ends: how its create went, and the code that it returns.  By the supervisor: whether it came to that, and
  * the code; how its create went. */
 void zro__meet_finish(zro__meet *meet, int rank, zro_status st, int code);

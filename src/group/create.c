@@ -86,10 +86,14 @@ static zro_status check_teller(void *user, uint64_t waited_ms)
 
     if (st != ZRO_OK)
         return st;
-    if (parent != NULL ? zro__gone(parent, f->ranks[t->rank]) != NULL : zro__life_is_dead(&f->lives[t->rank]))
+    if (parent != NULL ? zro__gone(parent, f->ranks[t->rank]) != NULL : zro__life_is_dead(&f->lives[t->rank])) {
+        zro__meet_lost(f->meet, f->member(f, t->rank).label, 1);
         return zro__fail(ZRO_ERR_LOST, "%s: %s is gone", f->call, t->name);
-    if (parent != NULL && zro__has_left(parent, f->ranks[t->rank]))
+    }
+    if (parent != NULL && zro__has_left(parent, f->ranks[t->rank])) {
+        zro__meet_lost(f->meet, f->member(f, t->rank).label, 0);
         return zro__fail(ZRO_ERR_LOST, "%s: %s has destroyed the parent group", f->call, t->name);
+    }
     if (waited_ms > f->timeout_ms)
         return zro__fail(ZRO_ERR_TIMEOUT, "%s: %s did not come within %" PRIu64 " ms%s", f->call, t->name, f->timeout_ms,
                          parent != NULL ? " with these members" : "");
@@ -266,6 +270,7 @@ static zro_status begin(zro_group *parent, const int *ranks, int n, zro__formati
                            .program_link = parent->seat->program_link,
                            .view = parent->seat->view,
                            .lives = parent->ranks.board.lives,
+                           .meet = parent->ranks.board.meet,
                            .settings = parent->settings,
                            .timeout_ms = parent->ranks.board.timeout_ms };
     if (ranks == NULL || n < 1 || n > size)

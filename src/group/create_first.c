@@ -199,7 +199,7 @@ static zro_status check_tickets(const zro_group_config *config, int rank, int si
 }
 
 /* The rank's own ticket and its link are used up, whatever happens. */
-static zro_status create_from_tickets(const zro_group_config *config, int rank, int size, const void *tickets,
+static zro_status create_from_tickets(const zro_group_config *config, int rank, int size, const void *tickets, zro__meet *meet,
                                       zro__life_kind kind, zro_group **out)
 {
     zro__program_link program_link; /* also serves a vote when there is no memory for a seat */
@@ -210,6 +210,7 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
                          .rank = rank,
                          .size = size,
                          .number = zro__ticket_get(tickets, 0).number,
+                         .meet = meet,
                          .program_link = config->link != NULL ? &program_link : NULL,
                          .settings = config->settings,
                          .timeout_ms = config->timeout_ms };
@@ -260,7 +261,7 @@ zro_status zro_group_create_tickets(const zro_group_config *config, int rank, in
     if (st == ZRO_OK && tickets == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets is NULL");
     if (st == ZRO_OK)
-        return create_from_tickets(&c, rank, size, tickets, ZRO__LIFE_OF_PROCESS, out);
+        return create_from_tickets(&c, rank, size, tickets, NULL, ZRO__LIFE_OF_PROCESS, out);
     if (c.link != NULL && c.link->struct_size == sizeof *c.link && c.link->close != NULL)
         c.link->close(c.link->self);
     return st;
@@ -279,8 +280,9 @@ zro_status zro__group_create_at(zro__meet *meet, const zro_group_config *config,
     if (st == ZRO_OK)
         st = zro_group_ticket(config, rank, size, ticket);
     met = zro__meet_exchange(meet, rank, config->timeout_ms, st, ticket, tickets);
+    /* A table of threads is their supervisor's, and may end before a group of theirs. */
     if (met == ZRO_OK)
-        met = create_from_tickets(config, rank, size, tickets, kind, out);
+        met = create_from_tickets(config, rank, size, tickets, kind == ZRO__LIFE_OF_PROCESS ? meet : NULL, kind, out);
     else if (st == ZRO_OK)
         zro_group_ticket_drop(ticket);
     zro__free(tickets);

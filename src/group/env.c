@@ -177,8 +177,13 @@ static zro_status create_met(const zro_group_config *c, int rank, int size, int 
              : zro__fail(ZRO_ERR_INVALID, "ZRO_MEET = %d is no meeting table for %d ranks", fd, size);
     if (st == ZRO_OK)
         st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, before, out);
-    munmap(meet, bytes);
-    return st;
+    if (st != ZRO_OK) {
+        munmap(meet, bytes);
+        return st;
+    }
+    (*out)->seat->meet = meet;
+    (*out)->seat->meet_bytes = bytes;
+    return ZRO_OK;
 }
 
 /* Defined where libzro_mpi is part of the program (zro_mpi.h, which includes what this layer must not see). */

@@ -197,6 +197,7 @@ zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **
     zro__board board = { .control = control,
                          .slots = zro__board_slots(control),
                          .lives = f->lives,
+                         .meet = f->meet,
                          .rank = f->rank,
                          .size = f->size,
                          .timeout_ms = f->timeout_ms,
@@ -256,6 +257,7 @@ void zro_group_destroy(zro_group *g)
 
         zro__fail(ZRO_ERR_LOST, "%s destroyed the group before its work on it had finished",
                   zro__rank_name(&g->ranks.board, g->ranks.board.rank, name, sizeof name));
+        zro__meet_lost(g->ranks.board.meet, zro_group_label(g, g->ranks.board.rank), 0);
         (void)zro__break(&g->ranks.board, ZRO_ERR_LOST, g->ranks.board.rank);
         zro__lane_stop(g->lane);
         while (atomic_load_explicit(&g->calls, memory_order_acquire) > 0) /* pairs with zro__leave */

@@ -6,6 +6,7 @@
 #ifndef ZRO_GROUP_GROUP_H
 #define ZRO_GROUP_GROUP_H
 
+#include "board/meet.h"
 #include "board/vote.h"
 #include "group/lane.h"
 #include "group/seat.h"
@@ -83,6 +84,7 @@ typedef struct zro__formation {
     zro__program_link *program_link; /* NULL without a link */
     zro__view *view;
     zro__life *lives;
+    zro__meet *meet; /* NULL, or the table at which `zro run` learns who was lost */
     zro__layout layout;
     zro__map map; /* the region, once this rank has it */
     zro_settings settings;

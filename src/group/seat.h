@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "board/life.h"
+#include "board/meet.h"
 #include "board/world.h"
 #include "link/program_link.h"
 
@@ -13,6 +14,8 @@ typedef struct zro__seat {
     zro__view *view;
     zro__program_link *program_link; /* to far ranks: NULL, or `own_link` */
     zro__program_link own_link;
+    zro__meet *meet; /* the table of `zro run`, which is unmapped with the seat; NULL: there is none */
+    size_t meet_bytes;
     int sharers;                   /* how many ranks of this process use the view */
     zro__life *life;               /* this rank's life word */
     zro__holder holder;            /* the thread that holds it; none if the rank is a thread itself */

@@ -8,7 +8,8 @@ set -u
 build=$(cd "${1:-build}" && pwd) || exit 2
 zro=$build/bin/zro
 hello=$build/examples/01_hello
-for program in "$zro" "$hello"; do
+tests=$build/bin/zro-tests
+for program in "$zro" "$hello" "$tests"; do
     [ -x "$program" ] || { echo "not ok command: there is no $program"; exit 2; }
 done
 dir=$(mktemp -d) || exit 2
@@ -324,6 +325,32 @@ run run -n 2 sh -c 'ulimit -c 0; trap "" TERM
     exec 3>fifo; kill -SEGV $$'
 is run.cause exits 139
 is run.cause.text complains '^zro run: rank 1 was killed by SIGSEGV (segmentation fault)$'
+
+# Nor is a rank whose group broke because another was lost, and that one because of a third (tests/group/launched.c).
+# blames HOW CODE TEXT: `zro run` of 2 and of 3 ranks.
+blames()
+{
+    for last in 1 2; do
+        # shellcheck disable=SC2086 # words
+        run run -n $((last + 1)) --grace 50 "$tests" --command launched $1
+        is "run.blames.$1" exits "$2"
+        is "run.blames.$1.text" complains "^zro run: rank $last $3\$"
+    done
+}
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    blames exit 3 'exited with 3'
+done
+blames 'exit and-abort' 3 'exited with 3'
+blames slow 3 'exited with 3'
+blames kill 137 'was killed by SIGKILL (killed)'
+blames left 3 'exited with 3'
+blames seen-last 3 'exited with 3'
+ulimit -c 0 # what is left of a rank that aborts
+blames abort 134 'was killed by SIGABRT (aborted)'
+# Who has only left a group, and does not end, is not the cause, and does not hold up the end.
+run run -n 2 --grace 50 "$tests" --command launched left-behind
+is run.blames.left_behind exits 1
+is run.blames.left_behind.text complains '^zro run: rank 0 exited with 1$'
 
 # A long grace does not keep it secret: rank 0 ends when it has been told.
 # shellcheck disable=SC2016

@@ -7,8 +7,9 @@
 /* clang-format off */
 #define ZT_TABLES(X) \
     X(group, calls) X(group, conformance) X(group, order) X(group, tickets) X(group, bytes) \
-    X(group, several_groups) X(group, places) X(group, transfer) X(group, create) X(group, slow_link) \
-    X(fail, link_cut) X(fail, bad_link) X(fail, kill) X(fail, stop) X(fail, blame) X(fail, mismatch) X(fail, alloc) \
+    X(group, several_groups) X(group, places) X(group, transfer) X(group, create) X(group, slow_link) X(group, launched) \
+    X(fail, link_cut) X(fail, bad_link) X(fail, kill) X(fail, stop) X(fail, blame) X(fail, mismatch) \
+    X(fail, alloc) \
     X(fail, zero) \
     X(fail, late) X(fail, settle) X(fail, faults) \
     X(optim, optimizer) X(optim, bits) X(optim, hashes) X(optim, gradients) \
@@ -23,5 +24,6 @@ ZT_TABLES(ZT_DECLARED)
 
 int command_stranger(int argc, char **argv);
 int command_hashes(int argc, char **argv);
+int command_launched(int argc, char **argv);
 
 #endif
