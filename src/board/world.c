@@ -334,8 +334,46 @@ static void close_world(zro__view *view)
         close(view->fd);
 }
 
+/* By nonce ranks of one process find each other's views: their tickets, which travel, cannot say where those are.  In a forked
+ * child the views read as zeros, and the first of them ends the list. */
+static pthread_mutex_t views_lock = PTHREAD_MUTEX_INITIALIZER;
+static zro__view *views;
+
+static void list_view(zro__view *view)
+{
+    pthread_mutex_lock(&views_lock);
+    view->next = views;
+    views = view;
+    pthread_mutex_unlock(&views_lock);
+}
+
+/* Takes a view that is not in the list. */
+static void unlist_view(const zro__view *view)
+{
+    zro__view **at = &views;
+
+    pthread_mutex_lock(&views_lock);
+    while (*at != NULL && *at != view)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = view->next;
+    pthread_mutex_unlock(&views_lock);
+}
+
+zro__view *zro__view_find(const unsigned char *nonce)
+{
+    zro__view *view;
+
+    pthread_mutex_lock(&views_lock);
+    for (view = views; view != NULL && memcmp(view->nonce, nonce, sizeof view->nonce) != 0;)
+        view = view->next;
+    pthread_mutex_unlock(&views_lock);
+    return view;
+}
+
 static void free_view(zro__view *view)
 {
+    unlist_view(view);
     zro__late_free_all(view);
     close_world(view);
     pthread_mutex_destroy(&view->opening);
@@ -389,6 +427,7 @@ zro_status zro__view_create(zro__view **out)
         free_view(view);
         return st;
     }
+    list_view(view);
     *out = view;
     return ZRO_OK;
 }

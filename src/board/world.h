@@ -47,6 +47,7 @@ typedef struct zro__view {
     int dropped;                           /* how many ranks of this process use the view no more */
     int pinned;                            /* 1: the view is never freed (zro__pin) */
     int used;                              /* 1: a create has used the ticket of this view; written by that rank alone */
+    struct zro__view *next;  /* in the list of all views of this process */
 } zro__view;
 
 /* A region that is mapped. */
@@ -55,6 +56,9 @@ typedef struct zro__map {
     size_t bytes;    /* of the region */
     uint64_t offset; /* of the region in the memfd */
 } zro__map;
+
+/* The view of this process that was created with this nonce; NULL if there is none, or no more. */
+zro__view *zro__view_find(const unsigned char *nonce);
 
 /* create: a view of a new, empty memfd.  make_world: makes it a world for `size` ranks.  adopt: replaces the memfd and its world, if
  * there is one, by the world in the memfd `fd`, which then belongs to the view (FORMAT if that has another nonce). */

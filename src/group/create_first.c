@@ -47,9 +47,10 @@ zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, 
     return ZRO_OK;
 }
 
+/* Of a rank of this process, as long as one of its ranks has not dropped it. */
 static zro__view *view_of(const void *tickets, int rank)
 {
-    return (zro__view *)(uintptr_t)zro__ticket_get(tickets, rank).view;
+    return zro__view_find(zro__ticket_get(tickets, rank).nonce);
 }
 
 static zro__member member_of_world(const zro__formation *f, int rank)

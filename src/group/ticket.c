@@ -8,7 +8,8 @@
  * passed through a socket in the abstract name space, named by the first rank's nonce, which works wherever the network
  * name space is the same.  Neither way leaves anything in a file system.  The peer compares device and inode before it
  * opens (another process may have something else there by then, a device or a FIFO) and afterwards (it may have come between),
- * and then the nonce inside the memory. */
+ * and then the nonce inside the memory.  A process recognises the tickets that it wrote by their nonces, too: a ticket may go
+ * over a network, so it contains no address. */
 #define _GNU_SOURCE
 #include "group/ticket.h"
 
@@ -83,7 +84,6 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     t->inode = view->inode;
     t->dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
     memcpy(t->nonce, view->nonce, sizeof t->nonce);
-    t->view = (uint64_t)(uintptr_t)view;
     t->machine = config->machine;
     t->cells = zro__cells_hash(config->cells, size);
     t->message_bytes = link == NULL ? 0 : link->message_bytes;
@@ -147,13 +147,11 @@ static int is_memfd_of(const struct stat *s, const zro__ticket *t)
     return (uint64_t)s->st_dev == t->device && (uint64_t)s->st_ino == t->inode;
 }
 
-/* A view that is freed closes its memfd: so the descriptor tells whether the address still means something. */
 zro__view *zro__ticket_view(const zro__ticket *t)
 {
-    zro__view *view = (zro__view *)(uintptr_t)t->view;
-    struct stat s;
+    zro__view *view = is_own(t) ? zro__view_find(t->nonce) : NULL;
 
-    return is_own(t) && fstat(t->fd, &s) == 0 && is_memfd_of(&s, t) && !view->used ? view : NULL;
+    return view == NULL || view->used ? NULL : view;
 }
 
 /* Whether a rank can open the first rank's memory in /proc; otherwise it gets it through a socket. */

@@ -15,7 +15,6 @@ typedef struct zro__ticket {
     uint32_t dumpable;                /* 1: other processes of the user can open that descriptor */
     unsigned char nonce[16];          /* stands at the start of the memory too */
     uint64_t device, inode;           /* of the memfd */
-    uint64_t view;                    /* address of the rank's view, for ranks of the same process */
     int64_t machine;                  /* as in the config */
     uint64_t cells;                   /* hash of the cells in the config; 0: there are none */
     uint64_t message_bytes;           /* the longest message of the link; 0: there is no link */

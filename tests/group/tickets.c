@@ -444,12 +444,46 @@ static void wrong_descriptor(zt_rank *t)
     (void)t;
 }
 
+/* ---- what a ticket tells ---- */
+
+/* Whether a number is an address at which this process has memory.  Small ones are not counted: they may be anything. */
+static int is_address(uint64_t number)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    uint64_t begin, end;
+    char line[512];
+    int found = 0;
+
+    CHECK(maps != NULL);
+    while (fgets(line, sizeof line, maps) != NULL)
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) == 2 && begin >> 32 != 0)
+            found |= number >= begin && number < end;
+    fclose(maps);
+    return found;
+}
+
+static void no_address(zt_rank *t)
+{
+    unsigned char ticket[ZRO_TICKET_BYTES];
+    uint64_t number;
+
+    CHECK(is_address((uint64_t)(uintptr_t)ticket));
+    CHECK_OK(zro_group_ticket(NULL, 0, 1, ticket));
+    for (size_t b = 0; b + sizeof number <= sizeof ticket; b++) {
+        memcpy(&number, ticket + b, sizeof number);
+        CHECK(!is_address(number));
+    }
+    zro_group_ticket_drop(ticket);
+    (void)t;
+}
+
 #define WORLDS (ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
 
 const zt_case cases_group_tickets[] = {
     { "S53_strangers", strangers, 0, ZT_LOCAL, 0, 0, 0, ENDS_WELL },
     { "S53_strangers_leave", strangers, 0, ZT_LOCAL, ZT_KILLS, 0, 0, ENDS_WITHOUT_DESTROY },
     { "S53_wrong_descriptor", wrong_descriptor, 0, ZT_LOCAL, 0, 0, 0, 0 },
+    { "S53_no_address", no_address, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "S53_evens_after_odds", evens_after_odds, ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7), ZT_BOTH, 0, 0, 0, 0 },
     { "S53_destroy_orders", destroy_orders, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
     { "S53_memory_outlives_group", memory_outlives_group, WORLDS, ZT_BOTH, 0, 0, 0, 0 },
