@@ -13,9 +13,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/build.h"
+#include "base/hash.h"
 #include "base/point.h"
 
-static const char magic[8] = "zromeet1";
+static const char magic[8] = "zromeet2";
 
 /* What a rank brings to an exchange. */
 typedef struct offer {
@@ -36,7 +38,11 @@ typedef struct entry {
 } entry;
 
 struct zro__meet {
-    char magic[8];
+    /* This much is the same in all builds. */
+    zro__build build;          /* of the supervisor */
+    char version[16];          /* of a rank that has another build ... */
+    _Atomic uint32_t stranger; /* ... and 2 + its number; 1: the version is being written; 0: there is none */
+
     int32_t size;
     _Atomic uint32_t losses; /* how many places have been given to ranks that were lost */
     _Alignas(64) entry entries[];
@@ -47,15 +53,49 @@ size_t zro__meet_bytes(int size)
     return sizeof(zro__meet) + (size_t)size * sizeof(entry);
 }
 
+static uint64_t layout_of_build(void)
+{
+    const uint64_t numbers[] = { sizeof(zro__meet),     offsetof(zro__meet, entries), sizeof(entry), offsetof(entry, gone),
+                                 offsetof(entry, loss), offsetof(entry, offers),      sizeof(offer), offsetof(offer, ticket) };
+
+    return zro__hash(ZRO__HASH_START, numbers, sizeof numbers);
+}
+
 void zro__meet_init(zro__meet *meet, int size)
 {
-    memcpy(meet->magic, magic, sizeof magic);
+    zro__build_write(&meet->build, magic, layout_of_build());
     meet->size = size;
 }
 
-int zro__meet_check(const zro__meet *meet, int size, size_t bytes)
+static zro_status differs(const zro__meet *meet, int rank, const char *version)
 {
-    return bytes >= zro__meet_bytes(size) && memcmp(meet->magic, magic, sizeof magic) == 0 && meet->size == size;
+    char name[32];
+
+    snprintf(name, sizeof name, "rank %d", rank);
+    return zro__build_differs("group_create", name, version, "`zro run`", meet->build.version);
+}
+
+/* Tells the ranks that have the supervisor's build, and would wait for this one, and fails. */
+static zro_status be_stranger(zro__meet *meet, int rank)
+{
+    uint32_t none = 0;
+
+    if (atomic_compare_exchange_strong(&meet->stranger, &none, 1)) {
+        snprintf(meet->version, sizeof meet->version, "%s", zro_version());
+        atomic_store(&meet->stranger, 2 + (uint32_t)rank);
+    }
+    return differs(meet, rank, zro_version());
+}
+
+zro_status zro__meet_check(zro__meet *meet, int rank, int size, size_t bytes)
+{
+    if (bytes < sizeof *meet || !zro__build_check(&meet->build, magic))
+        return zro__fail(ZRO_ERR_INVALID, "not a table at which ranks meet");
+    if (meet->build.layout != layout_of_build())
+        return be_stranger(meet, rank);
+    if (meet->size != size || bytes < zro__meet_bytes(size))
+        return zro__fail(ZRO_ERR_INVALID, "a table for %d ranks, not for %d", (int)meet->size, size);
+    return ZRO_OK;
 }
 
 typedef struct absentee {
@@ -67,7 +107,10 @@ typedef struct absentee {
 static zro_status check_absentee(void *user, uint64_t waited_ms)
 {
     absentee *a = user;
+    uint32_t stranger = atomic_load(&a->meet->stranger);
 
+    if (stranger >= 2)
+        return differs(a->meet, (int)stranger - 2, a->meet->version);
     if (atomic_load_explicit(&a->meet->entries[a->rank].gone, memory_order_acquire)) /* pairs with zro__meet_gone */
         return zro__fail(ZRO_ERR_LOST, "group_create: rank %d ended before the group was formed", a->rank);
     if (waited_ms > a->timeout_ms)

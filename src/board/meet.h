@@ -11,9 +11,12 @@ typedef struct zro__meet zro__meet;
 
 size_t zro__meet_bytes(int size);
 
-/* The memory is zeroed.  check: is this a table for `size` ranks in `bytes` bytes. */
+/* The memory is zeroed. */
 void zro__meet_init(zro__meet *meet, int size);
-int zro__meet_check(const zro__meet *meet, int size, size_t bytes);
+
+/* By a rank, before anything else: INVALID if this is no table for `size` ranks in `bytes` bytes; MISMATCH, on this rank and on
+ * those that wait for it, if it was made by a build of the library that has other tables. */
+zro_status zro__meet_check(zro__meet *meet, int rank, int size, size_t bytes);
 
 /* Brings this rank's status and ticket, and gets the tickets of all ranks.  A rank that brings a failure keeps its status and
  * waits for nobody (`tickets` may be NULL then); the others get PEER with its text.  LOST if a rank ended; TIMEOUT. */

@@ -172,9 +172,13 @@ static zro_status create_met(const zro_group_config *c, int rank, int size, int 
     meet = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (meet == MAP_FAILED)
         return zro__fail_errno(ZRO_ERR_INVALID, errno, "ZRO_MEET = %d cannot be mapped", fd);
-    st = zro__meet_check(meet, size, bytes)
-             ? zro__meet_claim(meet, rank)
-             : zro__fail(ZRO_ERR_INVALID, "ZRO_MEET = %d is no meeting table for %d ranks", fd, size);
+    st = zro__meet_check(meet, rank, size, bytes);
+    if (st == ZRO_ERR_INVALID)
+        st = zro__fail(ZRO_ERR_INVALID, "ZRO_MEET = %d is no meeting table for %d ranks", fd, size);
+    if (st == ZRO_OK) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC); /* programs that a rank starts are no ranks: they have no business at the table */
+        st = zro__meet_claim(meet, rank);
+    }
     if (st == ZRO_OK)
         st = zro__group_create_at(meet, c, rank, size, ZRO__LIFE_OF_PROCESS, before, out);
     if (st != ZRO_OK) {

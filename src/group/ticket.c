@@ -28,8 +28,65 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "group/group.h"
 
-static const char magic[8] = "zrotick2";
+static const char magic[8] = "zrotick3";
+
+/* Grows when ranks must agree about something new that neither the version nor the numbers below show. */
+enum { PROTOCOL = 1 };
+
+/* What the ranks of a group must have in common to read each other's memory and messages: sizes, offsets, and the layout of a
+ * group with near and far ranks. */
+static uint64_t layout_of_build(void)
+{
+    zro__layout group;
+
+    zro__group_layout(7, 3, 1 << 20, &group);
+    {
+        const uint64_t numbers[] = {
+            PROTOCOL,
+            sizeof(zro__ticket),
+            offsetof(zro__ticket, sum),
+            sizeof(zro__world),
+            offsetof(zro__world, notice),
+            offsetof(zro__world, next),
+            offsetof(zro__world, lives),
+            sizeof(zro__life),
+            offsetof(zro__life, word),
+            offsetof(zro__life, came),
+            sizeof(zro__notice),
+            offsetof(zro__notice, text),
+            sizeof(zro__control),
+            offsetof(zro__control, code),
+            offsetof(zro__control, text),
+            offsetof(zro__control, leavers),
+            offsetof(zro__control, member),
+            sizeof(zro__header),
+            offsetof(zro__header, flags),
+            offsetof(zro__header, count),
+            offsetof(zro__header, in),
+            sizeof(zro__slot),
+            offsetof(zro__slot, done),
+            offsetof(zro__slot, begun),
+            offsetof(zro__slot, noticed),
+            offsetof(zro__slot, ring),
+            offsetof(zro__slot, payload),
+            ZRO__RING,
+            ZRO__NOTICES,
+            ZRO__CALL_COUNT,
+            ZRO__CARRIER_DEPTH,
+            zro__rings_chunk(2),
+            zro__rings_chunk(64),
+            group.chunk,
+            group.rings,
+            group.fars,
+            group.far_bytes,
+            group.bytes,
+        };
+
+        return zro__hash(zro__hash(ZRO__HASH_START, zro_version(), strlen(zro_version())), numbers, sizeof numbers);
+    }
+}
 
 /* ---- writing ---- */
 
@@ -69,7 +126,7 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     const zro_link *link = config->link;
 
     memset(t, 0, sizeof *t);
-    memcpy(t->magic, magic, sizeof magic);
+    zro__build_write(&t->build, magic, layout_of_build());
     t->rank = rank;
     t->size = size;
     t->boot = read_boot();
@@ -133,7 +190,7 @@ uint64_t zro__cells_hash(const int32_t *cells, int size)
 
 static int is_ticket(const zro__ticket *t)
 {
-    return memcmp(t->magic, magic, sizeof magic) == 0 && t->sum == sum_of(t);
+    return zro__build_check(&t->build, magic) && t->sum == sum_of(t);
 }
 
 static int is_own(const zro__ticket *t)
@@ -181,16 +238,41 @@ zro__ticket zro__ticket_get(const void *tickets, int r)
     return t;
 }
 
+static zro_status no_ticket(int r)
+{
+    return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets[%d] is not a ticket, or was changed on its way", r);
+}
+
+/* Nothing but the heads is read here: in the ticket of another build the rest may stand elsewhere. */
+static zro_status check_builds(const void *tickets, int size)
+{
+    zro__build first = zro__ticket_get(tickets, 0).build;
+
+    for (int r = 0; r < size; r++) {
+        zro__build build = zro__ticket_get(tickets, r).build;
+        char name[32];
+
+        if (!zro__build_check(&build, magic))
+            return no_ticket(r);
+        snprintf(name, sizeof name, "rank %d", r);
+        if (build.layout != first.layout)
+            return zro__build_differs("group_create_tickets", name, build.version, "rank 0", first.version);
+    }
+    return ZRO_OK;
+}
+
 zro_status zro__tickets_check(const void *tickets, int rank, int size)
 {
     zro__ticket first = zro__ticket_get(tickets, 0), own = zro__ticket_get(tickets, rank);
+    zro_status st = check_builds(tickets, size);
 
+    if (st != ZRO_OK)
+        return st;
     for (int r = 0; r < size; r++) {
         zro__ticket other = zro__ticket_get(tickets, r), *t = &other;
 
         if (!is_ticket(t))
-            return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets[%d] is not a ticket, or was changed on its way",
-                             r);
+            return no_ticket(r);
         if (t->rank != r)
             return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets[%d] is rank %d's, must be rank %d's", r,
                              (int)t->rank, r);

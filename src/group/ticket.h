@@ -2,10 +2,11 @@
 #ifndef ZRO_GROUP_TICKET_H
 #define ZRO_GROUP_TICKET_H
 
+#include "base/build.h"
 #include "board/world.h"
 
 typedef struct zro__ticket {
-    char magic[8];
+    zro__build build;
     int32_t rank, size;               /* of the group that is to be made */
     uint64_t boot;                    /* a hash of the kernel's boot id, which differs between machines */
     uint64_t pid_ns, net_ns, user_ns; /* inodes of the process's namespaces */

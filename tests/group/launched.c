@@ -4,6 +4,7 @@
  * `launched` under `zro run` itself. */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/build.h"
+#include "base/hash.h"
+#include "base/point.h"
 #include "board/meet.h"
 #include "group/group.h"
 #include "zt/list.h"
 #include "zt/zt.h"
+
+extern char **environ;
 
 /* ---- a launcher ---- */
 
@@ -26,7 +32,13 @@ typedef struct launch {
     int size, fd;
     zro__meet *meet;
     pid_t pid[MAX_LAUNCHED];
+    atomic_uint *flag, *forged; /* on the shared page, for the case */
 } launch;
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+}
 
 static void set_number(const char *name, int value)
 {
@@ -78,16 +90,189 @@ static void end_launch(launch *l)
     close(l->fd);
 }
 
-/* ---- who was lost ---- */
+static zro_status try_to_create(zro_group **group)
+{
+    zro_group_config config = zt_config();
+
+    config.timeout_ms = 20000;
+    return zro_group_create_env(&config, group);
+}
 
 static zro_group *create(void)
 {
-    zro_group_config config = zt_config();
     zro_group *group;
 
-    CHECK_OK(zro_group_create_env(&config, &group));
+    CHECK_OK(try_to_create(&group));
     return group;
 }
+
+/* ---- other builds ---- */
+
+/* Makes the table that of another build.  Its head is the same in all builds, and so it is known here. */
+static void forge_build(zro__meet *meet, const char *version)
+{
+    zro__build *build = (zro__build *)(void *)meet;
+
+    snprintf(build->version, sizeof build->version, "%s", version);
+    build->layout++;
+    build->sum = zro__hash(ZRO__HASH_START, build, offsetof(zro__build, sum));
+}
+
+static void raise_flag(void *flag, const char *point)
+{
+    if (strcmp(point, "meet.come") == 0)
+        atomic_store((atomic_uint *)flag, 1);
+}
+
+static void meets_a_stranger(const launch *l, int rank)
+{
+    zro__point_plan plan = { .action = ZRO__POINT_LIST, .seen = raise_flag, .user = l->flag };
+    zro_group *group;
+
+    if (rank == 1)
+        while (atomic_load(l->forged) == 0)
+            nap();
+    else
+        zro__point_plan_set(&plan);
+    CHECK_STATUS(try_to_create(&group), ZRO_ERR_MISMATCH);
+    CHECK(group == NULL);
+    CHECK_TEXT("rank 1 has zro " ZRO_VERSION ", but `zro run` has zro 9.8.7; use one build of libzro");
+}
+
+/* Rank 0 waits already when rank 1 finds that its tables are others: both are told at once. */
+static void rank_of_another_build(zt_rank *t)
+{
+    launch l = make_launch(2);
+
+    l.flag = &t->shared->flag[0];
+    l.forged = &t->shared->flag[1];
+    start_launch(&l, meets_a_stranger);
+    zt_await(t, l.flag, 1);
+    forge_build(l.meet, "9.8.7");
+    atomic_store(l.forged, 1);
+    for (int r = 0; r < l.size; r++)
+        CHECK(wait_launched(&l, r) == 0);
+    end_launch(&l);
+}
+
+static void finds_another_table(const launch *l, int rank)
+{
+    zro_group *group;
+
+    (void)l, (void)rank;
+    CHECK_STATUS(try_to_create(&group), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("has another build of zro " ZRO_VERSION " than `zro run`; use one build of libzro");
+}
+
+/* Also that of a launcher whose table is smaller than this build's. */
+static void launcher_of_another_build(zt_rank *t)
+{
+    launch l = make_launch(2);
+
+    (void)t;
+    forge_build(l.meet, ZRO_VERSION);
+    CHECK(ftruncate(l.fd, 4096) == 0);
+    start_launch(&l, finds_another_table);
+    for (int r = 0; r < l.size; r++)
+        CHECK(wait_launched(&l, r) == 0);
+    end_launch(&l);
+}
+
+/* ---- descriptors ---- */
+
+/* --command has_nothing: whether no descriptor of the library was inherited. */
+int command_has_nothing(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], name[128] = "";
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (readlink(path, name, sizeof name - 1) > 0 && strncmp(name, "/memfd:zro-", 11) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int start_program(void)
+{
+    char *const argv[] = { "zro-tests", "--command", "has_nothing", NULL };
+    int status;
+    pid_t pid;
+
+    CHECK(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) == 0);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+/* A program that a rank starts inherits nothing of the library's; a child that it forks is no rank, and does no harm. */
+static void starts_a_program(const launch *l, int rank)
+{
+    zro_group *group = create(), *again;
+    int status;
+    pid_t pid;
+
+    (void)l;
+    CHECK(start_program() == 0);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK_STATUS(try_to_create(&again), ZRO_ERR_STATE);
+        CHECK_TEXT("already");
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK_OK(zro_barrier(group));
+    if (rank == 0)
+        zro_group_destroy(group);
+    again = create(); /* the table serves once more, whatever became of the first group */
+    CHECK_OK(zro_barrier(again));
+    zro_group_destroy(again);
+    if (rank != 0)
+        zro_group_destroy(group);
+}
+
+static void table_stays_with_ranks(zt_rank *t)
+{
+    launch l = make_launch(2);
+
+    (void)t;
+    CHECK(start_program() != 0); /* it would be seen */
+    start_launch(&l, starts_a_program);
+    for (int r = 0; r < l.size; r++)
+        CHECK(wait_launched(&l, r) == 0);
+    CHECK(zro__meet_losses(l.meet) == 0);
+    end_launch(&l);
+}
+
+/* What a rank maps of the table goes with its last group, and with a create that fails. */
+static void comes_and_goes(const launch *l, int rank)
+{
+    zt_held before = zt_held_now();
+    zro_group *group;
+
+    zro_group_destroy(create());
+    CHECK_HELD(before);
+    if (rank == 1)
+        CHECK(setenv("ZRO_THREADS", "none", 1) == 0);
+    CHECK(try_to_create(&group) == (rank == 1 ? ZRO_ERR_INVALID : ZRO_ERR_PEER));
+    CHECK_TEXT("ZRO_THREADS");
+    CHECK_HELD(before);
+    (void)l;
+}
+
+static void table_is_unmapped(zt_rank *t)
+{
+    launch l = make_launch(2);
+
+    (void)t;
+    start_launch(&l, comes_and_goes);
+    for (int r = 0; r < l.size; r++)
+        CHECK(wait_launched(&l, r) == 0);
+    end_launch(&l);
+}
+
+/* ---- who was lost ---- */
 
 /* The last rank dies; the one below it fails because of that, in a group of the two, and dies; and so on down to rank 0. */
 static void fall_in_turn(const launch *l, int rank)
@@ -215,11 +400,6 @@ static void who_left(zt_rank *t)
 
 /* ---- under zro run ---- */
 
-static void nap(void)
-{
-    nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
-}
-
 /* Until the launcher has seen the end of a rank. */
 static void await_end(pid_t pid)
 {
@@ -284,6 +464,10 @@ int command_launched(int argc, char **argv)
 }
 
 const zt_case cases_group_launched[] = {
+    { .name = "rank_of_another_build", .run = rank_of_another_build, .backends = ZT_LOCAL },
+    { .name = "launcher_of_another_build", .run = launcher_of_another_build, .backends = ZT_LOCAL },
+    { .name = "table_stays_with_ranks", .run = table_stays_with_ranks, .backends = ZT_LOCAL },
+    { .name = "table_is_unmapped", .run = table_is_unmapped, .backends = ZT_LOCAL },
     { .name = "losses_in_order", .run = losses_in_order, .backends = ZT_LOCAL, .flags = ZT_KILLS },
     { .name = "who_left", .run = who_left, .backends = ZT_LOCAL, .flags = ZT_KILLS },
     { .name = NULL },

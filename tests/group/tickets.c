@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/build.h"
+#include "base/hash.h"
 #include "zt/job.h"
 #include "zt/list.h"
 #include "zt/zt.h"
@@ -444,6 +446,49 @@ static void wrong_descriptor(zt_rank *t)
     (void)t;
 }
 
+/* ---- ranks with another build of the library ---- */
+
+/* Of a ticket of another build nothing but the head is known; the rest must not be looked at. */
+static void forge_ticket(void *ticket, const char *version)
+{
+    zro__build build;
+
+    memcpy(&build, ticket, sizeof build);
+    memset(ticket, 0x55, ZRO_TICKET_BYTES);
+    snprintf(build.version, sizeof build.version, "%s", version);
+    build.layout++;
+    build.sum = zro__hash(ZRO__HASH_START, &build, offsetof(zro__build, sum));
+    memcpy(ticket, &build, sizeof build);
+}
+
+static void other_builds(zt_rank *t)
+{
+    static const struct {
+        int rank;
+        const char *version, *text;
+    } all[] = { { 1, "9.8.7", "rank 1 has zro 9.8.7, but rank 0 has zro " ZRO_VERSION "; use one build of libzro" },
+                { 0, "9.8.7", "rank 1 has zro " ZRO_VERSION ", but rank 0 has zro 9.8.7; use one build of libzro" },
+                { 1, ZRO_VERSION, "rank 1 has another build of zro " ZRO_VERSION " than rank 0; use one build of libzro" } };
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        unsigned char ticket[ZRO_TICKET_BYTES], own[ZRO_TICKET_BYTES], tickets[ZT_MAX_RANKS * ZRO_TICKET_BYTES];
+        zro_group_config config = zt_config();
+        zro_group *group;
+
+        CHECK_OK(zro_group_ticket(&config, t->rank, t->size, ticket));
+        memcpy(own, ticket, sizeof own);
+        if (t->rank == all[i].rank)
+            forge_ticket(ticket, all[i].version);
+        zt_exchange(t, ticket, sizeof ticket, tickets);
+        CHECK_STATUS(zro_group_create_tickets(&config, t->rank, t->size, tickets, &group), ZRO_ERR_MISMATCH);
+        CHECK_TEXT(all[i].text);
+        CHECK(group == NULL);
+        if (t->rank == all[i].rank)
+            zro_group_ticket_drop(own);
+        zt_meet(t);
+    }
+}
+
 /* ---- what a ticket tells ---- */
 
 /* Whether a number is an address at which this process has memory.  Small ones are not counted: they may be anything. */
@@ -483,6 +528,7 @@ const zt_case cases_group_tickets[] = {
     { "S53_strangers", strangers, 0, ZT_LOCAL, 0, 0, 0, ENDS_WELL },
     { "S53_strangers_leave", strangers, 0, ZT_LOCAL, ZT_KILLS, 0, 0, ENDS_WITHOUT_DESTROY },
     { "S53_wrong_descriptor", wrong_descriptor, 0, ZT_LOCAL, 0, 0, 0, 0 },
+    { "S53_other_builds", other_builds, ZT_WORLD(2) | ZT_WORLD(3), ZT_BOTH, 0, 0, 0, 0 },
     { "S53_no_address", no_address, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "S53_evens_after_odds", evens_after_odds, ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7), ZT_BOTH, 0, 0, 0, 0 },
     { "S53_destroy_orders", destroy_orders, WORLDS, ZT_BOTH, 0, 0, 0, 0 },

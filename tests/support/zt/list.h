@@ -25,5 +25,6 @@ ZT_TABLES(ZT_DECLARED)
 int command_stranger(int argc, char **argv);
 int command_hashes(int argc, char **argv);
 int command_launched(int argc, char **argv);
+int command_has_nothing(int argc, char **argv);
 
 #endif
