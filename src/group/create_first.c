@@ -37,11 +37,12 @@ zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, 
         return st;
     if (rank == 0 || c.link != NULL) /* every rank that may turn out to be the first of its near ranks */
         st = zro__view_make_world(view, size);
+    if (st == ZRO_OK)
+        st = zro__ticket_write(view, rank, size, &c, &t);
     if (st != ZRO_OK) {
         zro__view_drop(view, 1);
         return st;
     }
-    zro__ticket_write(view, rank, size, &c, &t);
     memset(ticket, 0, ZRO_TICKET_BYTES);
     memcpy(ticket, &t, sizeof t);
     return ZRO_OK;

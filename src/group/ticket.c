@@ -90,15 +90,33 @@ static uint64_t layout_of_build(void)
 
 /* ---- writing ---- */
 
-static uint64_t read_boot(void)
+/* Without /proc it stays 0: then nothing tells this machine from others. */
+static zro_status read_boot(uint64_t *boot)
 {
+    const char *path = "/proc/sys/kernel/random/boot_id";
     char text[64] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), err = errno;
+    ssize_t n;
 
-    if (fd >= 0)
-        close(fd);
-    return n <= 0 ? 0 : zro__hash(ZRO__HASH_START, text, (size_t)n);
+    if (fd < 0)
+        return err == ENOENT || err == EACCES ? ZRO_OK : zro__fail_errno(ZRO_ERR_SYSTEM, err, "group_ticket: opening %s", path);
+    n = read(fd, text, sizeof text - 1);
+    close(fd);
+    *boot = n <= 0 ? 0 : zro__hash(ZRO__HASH_START, text, (size_t)n);
+    return ZRO_OK;
+}
+
+/* A create opens up to two descriptors more, a socket and what comes through it.  That they are missing must be found out now: in
+ * the create the others could not be told any more. */
+static zro_status check_descriptors(int fd)
+{
+    int one = fcntl(fd, F_DUPFD_CLOEXEC, 0), two = fcntl(fd, F_DUPFD_CLOEXEC, 0), err = errno;
+
+    if (one >= 0)
+        close(one);
+    if (two >= 0)
+        close(two);
+    return two >= 0 ? ZRO_OK : zro__fail_errno(ZRO_ERR_SYSTEM, err, "group_ticket: a group needs two free descriptors more");
 }
 
 static uint64_t inode_of(const char *path)
@@ -121,15 +139,19 @@ static uint64_t sum_of(const zro__ticket *t)
     return zro__hash(ZRO__HASH_START, t, offsetof(zro__ticket, sum));
 }
 
-void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *t)
+zro_status zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *t)
 {
     const zro_link *link = config->link;
+    zro_status st = check_descriptors(view->fd);
 
     memset(t, 0, sizeof *t);
+    if (st == ZRO_OK)
+        st = read_boot(&t->boot);
+    if (st != ZRO_OK)
+        return st;
     zro__build_write(&t->build, magic, layout_of_build());
     t->rank = rank;
     t->size = size;
-    t->boot = read_boot();
     t->pid_ns = inode_of("/proc/self/ns/pid");
     t->net_ns = inode_of("/proc/self/ns/net");
     t->user_ns = inode_of("/proc/self/ns/user");
@@ -146,6 +168,7 @@ void zro__ticket_write(const zro__view *view, int rank, int size, const zro_grou
     t->message_bytes = link == NULL ? 0 : link->message_bytes;
     t->number = link == NULL || rank != 0 ? 0 : link->number(link->self);
     t->sum = sum_of(t);
+    return ZRO_OK;
 }
 
 /* ---- reading ---- */

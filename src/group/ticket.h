@@ -25,7 +25,7 @@ typedef struct zro__ticket {
 
 _Static_assert(sizeof(zro__ticket) <= ZRO_TICKET_BYTES, "a ticket fits");
 
-void zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *out);
+zro_status zro__ticket_write(const zro__view *view, int rank, int size, const zro_group_config *config, zro__ticket *out);
 
 /* The view of a ticket that was written by this process and neither used nor dropped; else NULL. */
 zro__view *zro__ticket_view(const zro__ticket *t);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@ typedef struct launch {
     int size, fd;
     zro__meet *meet;
     pid_t pid[MAX_LAUNCHED];
+    int number;                 /* for the case */
     atomic_uint *flag, *forged; /* on the shared page, for the case */
 } launch;
 
@@ -272,6 +274,60 @@ static void table_is_unmapped(zt_rank *t)
     end_launch(&l);
 }
 
+/* Leaves the process `free` descriptors. */
+static void keep_descriptors(int free)
+{
+    struct rlimit limit = { 64, 64 };
+    int last = -1, fd;
+
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while ((fd = dup(0)) >= 0)
+        last = fd;
+    CHECK(last == 63);
+    for (int i = 0; i < free; i++)
+        close(last - i);
+}
+
+enum { ENOUGH_DESCRIPTORS = 3 };
+
+/* Rank 1, or both, cannot open as many files as a group needs: then both hear why, and otherwise there is a group. */
+static void few_descriptors_on(const launch *l, int rank)
+{
+    int is_short = rank == 1 || l->number >= 2 * (ENOUGH_DESCRIPTORS + 1);
+    int free = l->number / 2 % (ENOUGH_DESCRIPTORS + 1);
+    zro_group *group;
+    zro_status st;
+
+    if (l->number % 2 == 1)
+        CHECK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0); /* so that the memory is passed through a socket */
+    if (is_short)
+        keep_descriptors(free);
+    st = try_to_create(&group);
+    if (free >= ENOUGH_DESCRIPTORS) {
+        CHECK_OK(st);
+        CHECK_OK(zro_barrier(group));
+        zro_group_destroy(group);
+        return;
+    }
+    CHECK(st == (is_short ? ZRO_ERR_SYSTEM : ZRO_ERR_PEER));
+    CHECK_TEXT("Too many open files");
+    CHECK(group == NULL);
+}
+
+static void few_descriptors(zt_rank *t)
+{
+    (void)t;
+    for (int i = 0; i < 4 * (ENOUGH_DESCRIPTORS + 1); i++) {
+        launch l = make_launch(2);
+
+        l.number = i;
+        start_launch(&l, few_descriptors_on);
+        for (int r = 0; r < l.size; r++)
+            CHECK(wait_launched(&l, r) == 0);
+        end_launch(&l);
+    }
+}
+
 /* ---- who was lost ---- */
 
 /* The last rank dies; the one below it fails because of that, in a group of the two, and dies; and so on down to rank 0. */
@@ -468,6 +524,7 @@ const zt_case cases_group_launched[] = {
     { .name = "launcher_of_another_build", .run = launcher_of_another_build, .backends = ZT_LOCAL },
     { .name = "table_stays_with_ranks", .run = table_stays_with_ranks, .backends = ZT_LOCAL },
     { .name = "table_is_unmapped", .run = table_is_unmapped, .backends = ZT_LOCAL },
+    { .name = "few_descriptors", .run = few_descriptors, .backends = ZT_LOCAL },
     { .name = "losses_in_order", .run = losses_in_order, .backends = ZT_LOCAL, .flags = ZT_KILLS },
     { .name = "who_left", .run = who_left, .backends = ZT_LOCAL, .flags = ZT_KILLS },
     { .name = NULL },
