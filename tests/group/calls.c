@@ -77,6 +77,12 @@ static void null_handles(zt_rank *t)
     zro_bytes_free(NULL);
 }
 
+static int do_nothing(void *user, zro_group *group)
+{
+    (void)group;
+    return user != NULL;
+}
+
 /* A refusal of create_env names its variable. */
 static void refuse_variable(const char *name, const char *value)
 {
@@ -111,6 +117,8 @@ static void environment(zt_rank *t)
         { "ZRO_THREADS", "-1" },
         { "ZRO_THREADS", "1x" },
         { "ZRO_KERNELS", "sse" },
+        { "ZRO_KERNELS", "avx" },
+        { "ZRO_CELLS", "," },
 
         { "ZRO_FAST", "maybe" },
         { "ZRO_FAST", "1" },
@@ -139,6 +147,7 @@ static void environment(zt_rank *t)
         refuse_variable(bad[i][0], bad[i][1]);
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         accept_variable(good[i][0], good[i][1]);
+    refuse_variable("ZRO_RANK", "0"); /* without a size */
     refuse_variable("ZRO_SIZE", "2"); /* without a rank */
     refuse_variable("ZRO_SIZE", "0");
     refuse_variable("ZRO_SIZE", "many");
@@ -157,19 +166,37 @@ static void environment(zt_rank *t)
     CHECK_OK(zro_group_create_env(NULL, &group));
     zro_group_destroy(group);
     unsetenv("PMI_SIZE");
+    CHECK(setenv("SLURM_STEP_NUM_TASKS", "2", 1) == 0);
+    CHECK_STATUS(zro_group_create_env(NULL, &group), ZRO_ERR_UNSUPPORTED);
+    CHECK_TEXT("SLURM_STEP_NUM_TASKS = 2");
+    CHECK_STATUS(zro_spawn(NULL, 1, do_nothing, NULL), ZRO_ERR_STATE);
+    CHECK_TEXT("MPI launcher (SLURM_STEP_NUM_TASKS)");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    CHECK(setenv("PMIX_RANK", "0", 1) == 0); /* it does not say how many there are */
+    CHECK_STATUS(zro_group_create_env(NULL, &group), ZRO_ERR_UNSUPPORTED);
+    CHECK_TEXT("PMIX_RANK");
+    unsetenv("PMIX_RANK");
 }
 
 /* What the program sets itself is not overridden. */
 static void environment_and_config(zt_rank *t)
 {
+    static const char *const names[] = { "ZRO_TIMEOUT_MS", "ZRO_THREADS", "ZRO_KERNELS", "ZRO_FAST",
+                                         "ZRO_LOG",        "ZRO_MACHINE", "ZRO_CELLS" };
     zro_group_config config = ZRO_GROUP_CONFIG_INIT;
+    int32_t cell = 3;
     zro_group *group;
 
     (void)t;
     config.timeout_ms = 1234;
     config.settings.threads = 2;
-    CHECK(setenv("ZRO_TIMEOUT_MS", "nonsense", 1) == 0);
-    CHECK(setenv("ZRO_THREADS", "3", 1) == 0);
+    config.settings.kernels = ZRO_KERNELS_BASE;
+    config.settings.fast = ZRO_OFF;
+    config.settings.log_level = ZRO_LOG_INFO;
+    config.machine = 5;
+    config.cells = &cell;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        CHECK(setenv(names[i], "nonsense", 1) == 0); /* it is not even read */
     CHECK_OK(zro_group_create_env(&config, &group));
     zro_group_destroy(group);
 }
@@ -236,6 +263,9 @@ static void configs(zt_rank *t)
     c = zt_config();
     c.struct_size = 3;
     refuse_config(c, "struct_size");
+    c = zt_config();
+    c.machine = ZRO_MACHINE_AUTO - 1;
+    refuse_config(c, "machine");
     CHECK_HELD(before);
 }
 
@@ -290,6 +320,7 @@ static void tickets(zt_rank *t)
     CHECK_STATUS(zro_group_ticket(&config, 2, 2, ticket), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_group_ticket(&config, -1, 2, ticket), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_group_ticket(&config, 0, 0, ticket), ZRO_ERR_INVALID);
+    CHECK_STATUS(zro_group_ticket(&config, 0, 4097, ticket), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_group_ticket(&config, 0, 1, NULL), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_group_create_tickets(&config, 0, 1, NULL, &group), ZRO_ERR_INVALID);
     CHECK(group == NULL);
@@ -351,12 +382,6 @@ static int return_7(void *user, zro_group *group)
     return zro_group_rank(group) == 1 ? 7 : 0;
 }
 
-static int do_nothing(void *user, zro_group *group)
-{
-    (void)group;
-    return user != NULL;
-}
-
 static void spawn_results(zt_rank *t)
 {
     zro_group_config config = zt_config();
@@ -379,6 +404,32 @@ static void spawn_results(zt_rank *t)
         config = zt_config();
         CHECK_HELD(before);
     }
+}
+
+static int write_rank(void *file, zro_group *group)
+{
+    fprintf(file, "rank %d\n", zro_group_rank(group)); /* it stays in the buffer */
+    return 0;
+}
+
+/* What a program or a rank has not written out yet is written once. */
+static void buffered_output(zt_rank *t)
+{
+    FILE *file = tmpfile();
+    char line[32];
+    int own = 0, ranks = 0;
+
+    (void)t;
+    CHECK(file != NULL);
+    fprintf(file, "before\n");
+    CHECK_OK(zro_spawn(NULL, 2, write_rank, file));
+    rewind(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        own += strcmp(line, "before\n") == 0;
+        ranks += strncmp(line, "rank ", 5) == 0;
+    }
+    CHECK(own == 1 && ranks == 2);
+    fclose(file);
 }
 
 static int spawn_inside(void *user, zro_group *group)
@@ -420,6 +471,8 @@ static void arguments(zt_rank *t)
     CHECK_STATUS(zro_all_reduce_into(g, NULL, x, 8, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_all_reduce_into(g, x, NULL, 8, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
     CHECK_STATUS(zro_all_reduce_into(g, x, x + 1, 4, ZRO_F32, ZRO_SUM), ZRO_ERR_INVALID);
+    CHECK_OK(zro_all_reduce_into(g, x, x + 4, 4, ZRO_F32, ZRO_SUM)); /* neighbours do not overlap */
+    CHECK_OK(zro_all_reduce_into(g, x + 4, x, 4, ZRO_F32, ZRO_SUM));
     CHECK_TEXT("overlap");
     CHECK_STATUS(zro_all_gather(g, (char *)x + 1, x, 1, ZRO_F32), ZRO_ERR_INVALID);
     CHECK_TEXT("overlap");
@@ -686,6 +739,7 @@ static void submitted_order(zt_rank *t)
     CHECK_OK(zro_barrier(t->group));
     CHECK(next == 50);
     for (int i = 49; i >= 0; i--) {
+        CHECK_STATUS(zro_work_test(work[i], NULL), ZRO_ERR_INVALID);
         CHECK_OK(zro_work_test(work[i], &done));
         CHECK(done);
         CHECK_OK(zro_work_wait(work[i]));
@@ -780,6 +834,8 @@ static void stop_requested(zt_rank *t)
         CHECK(any == (who >= 0));
     }
     CHECK_OK(zro_group_stop_requested(t->group, -5, &any)); /* any number but 0 */
+    CHECK(any);
+    CHECK_OK(zro_group_stop_requested(t->group, 256, &any));
     CHECK(any == 1);
     CHECK_STATUS(zro_group_stop_requested(t->group, 1, NULL), ZRO_ERR_INVALID);
     CHECK_OK(zro_barrier(t->group));
@@ -846,6 +902,7 @@ const zt_case cases_group_calls[] = {
     { "ticket_twice", ticket_twice, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "group_of_one", group_of_one, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_results", spawn_results, 0, ZT_LOCAL, 0, 0, 0, 0 },
+    { "buffered_output", buffered_output, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_with_threads", spawn_with_threads, 0, ZT_THREADS, 0, 0, 0, 0 },
     { "arguments", arguments, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "wrong_on_one_rank", wrong_on_one_rank, WORLDS, ZT_ALL, 0, 0, 0, 0 },

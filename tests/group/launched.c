@@ -3,6 +3,7 @@
  * Here the test itself is the launcher: it makes the table and forks the ranks.  tests/products/command.sh runs the command
  * `launched` under `zro run` itself. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -177,6 +178,52 @@ static void launcher_of_another_build(zt_rank *t)
     start_launch(&l, finds_another_table);
     for (int r = 0; r < l.size; r++)
         CHECK(wait_launched(&l, r) == 0);
+    end_launch(&l);
+}
+
+/* ---- what is no table, and who does not come ---- */
+
+static void refuse_table(int fd, const char *text)
+{
+    zro_group *group;
+
+    set_number("ZRO_MEET", fd);
+    CHECK_STATUS(try_to_create(&group), ZRO_ERR_INVALID);
+    CHECK_TEXT(text);
+    CHECK(group == NULL);
+}
+
+static void no_table(zt_rank *t)
+{
+    launch l = make_launch(2);
+    int null = open("/dev/null", O_RDWR), zeros = memfd_create("zeros", 0);
+
+    (void)t;
+    CHECK(null >= 0 && zeros >= 0 && ftruncate(zeros, 1 << 20) == 0);
+    set_number("ZRO_RANK", 0);
+    refuse_table(999, "no descriptor of `zro run`");
+    refuse_table(null, "no descriptor of `zro run`");
+    refuse_table(zeros, "no meeting table for 2 ranks");
+    CHECK((fcntl(zeros, F_GETFD) & FD_CLOEXEC) == 0); /* it is the program's */
+    set_number("ZRO_SIZE", 3);
+    refuse_table(l.fd, "no meeting table for 3 ranks");
+    set_number("ZRO_SIZE", 2);
+    CHECK(ftruncate(l.fd, (off_t)zro__meet_bytes(2) - 1) == 0);
+    refuse_table(l.fd, "no meeting table for 2 ranks");
+    end_launch(&l);
+}
+
+/* The deadline of the environment counts; the rank that does not come is named. */
+static void does_not_come(zt_rank *t)
+{
+    launch l = make_launch(2);
+    zro_group *group;
+
+    (void)t;
+    set_number("ZRO_RANK", 0);
+    CHECK(setenv("ZRO_TIMEOUT_MS", "30", 1) == 0);
+    CHECK_STATUS(zro_group_create_env(NULL, &group), ZRO_ERR_TIMEOUT);
+    CHECK_TEXT("rank 1 did not come within 30 ms");
     end_launch(&l);
 }
 
@@ -522,6 +569,8 @@ int command_launched(int argc, char **argv)
 const zt_case cases_group_launched[] = {
     { .name = "rank_of_another_build", .run = rank_of_another_build, .backends = ZT_LOCAL },
     { .name = "launcher_of_another_build", .run = launcher_of_another_build, .backends = ZT_LOCAL },
+    { .name = "no_table", .run = no_table, .backends = ZT_LOCAL },
+    { .name = "does_not_come", .run = does_not_come, .backends = ZT_LOCAL },
     { .name = "table_stays_with_ranks", .run = table_stays_with_ranks, .backends = ZT_LOCAL },
     { .name = "table_is_unmapped", .run = table_is_unmapped, .backends = ZT_LOCAL },
     { .name = "few_descriptors", .run = few_descriptors, .backends = ZT_LOCAL },

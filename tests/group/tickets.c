@@ -318,6 +318,7 @@ static void forked_child(zro_group *group, zro_group *copy, zro_memory *memory, 
     CHECK_STATUS(zro_group_create_members(group, &zero, 1, &made), ZRO_ERR_STATE);
     CHECK_STATUS(zro_memory_alloc(group, ZRO_MEMORY_EACH, 64, &made_memory), ZRO_ERR_STATE);
     CHECK_STATUS(zro_group_status(group), ZRO_ERR_STATE);
+    CHECK(zro_group_label(group, 0) == -1);
     CHECK_STATUS(zro_group_stats(group, &stats), ZRO_ERR_STATE);
     zro_work_destroy(work);
     zro_memory_free(memory);

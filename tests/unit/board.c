@@ -304,6 +304,40 @@ static void regions_have_borders(void **state)
     zro__view_drop(view, 1);
 }
 
+static long blocks_of(const zro__view *view)
+{
+    struct stat s;
+
+    assert_int_equal(fstat(view->fd, &s), 0);
+    return (long)s.st_blocks;
+}
+
+/* Arrays begin anywhere in a page. */
+static void pages_come_when_they_are_asked_for(void **state)
+{
+    long page = sysconf(_SC_PAGESIZE), before;
+    zro__view *view = make_world();
+    uint64_t offset;
+    zro__map map;
+
+    (void)state;
+    assert_int_equal(zro__region_take(view, (size_t)page * 8, 0, "a region", &offset), ZRO_OK);
+    assert_int_equal(zro__map_region(view, offset, (size_t)page * 8, &map), ZRO_OK);
+    before = blocks_of(view);
+    assert_int_equal(zro__populate(map.base, 1, 1, "a page"), ZRO_OK);
+    if (blocks_of(view) == before) {
+        print_message("this kernel does not populate\n");
+        skip();
+    }
+    assert_int_equal(blocks_of(view) - before, page / 512);
+    assert_int_equal(zro__populate(map.base + page - 1, (size_t)page + 2, 1, "three pages"), ZRO_OK);
+    assert_int_equal(blocks_of(view) - before, 3 * page / 512);
+    zro__region_punch(view, offset, (size_t)page * 8);
+    assert_true(blocks_of(view) <= before);
+    zro__unmap_region(view, &map);
+    zro__view_drop(view, 1);
+}
+
 static void limits_on_files_are_kept(void **state)
 {
     zro__view *view = make_world();
@@ -433,13 +467,21 @@ static void lives_are_taken_and_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_say_what_was_called), cmocka_unit_test(tables_are_checked),
-        cmocka_unit_test(failures_are_brought_to_all), cmocka_unit_test(absent_ranks_are_told),
-        cmocka_unit_test(a_rank_is_one_process),       cmocka_unit_test(ends_are_kept_for_the_supervisor),
-        cmocka_unit_test(nobody_can_cut_the_memory),   cmocka_unit_test(views_are_found_by_nonce),
-        cmocka_unit_test(other_memory_is_refused),     cmocka_unit_test(regions_have_borders),
-        cmocka_unit_test(limits_on_files_are_kept),    cmocka_unit_test(the_files_of_others_are_left_alone),
-        cmocka_unit_test(pinned_memory_stays),         cmocka_unit_test(processes_end),
+        cmocka_unit_test(headers_say_what_was_called),
+        cmocka_unit_test(tables_are_checked),
+        cmocka_unit_test(failures_are_brought_to_all),
+        cmocka_unit_test(absent_ranks_are_told),
+        cmocka_unit_test(a_rank_is_one_process),
+        cmocka_unit_test(ends_are_kept_for_the_supervisor),
+        cmocka_unit_test(nobody_can_cut_the_memory),
+        cmocka_unit_test(views_are_found_by_nonce),
+        cmocka_unit_test(other_memory_is_refused),
+        cmocka_unit_test(regions_have_borders),
+        cmocka_unit_test(pages_come_when_they_are_asked_for),
+        cmocka_unit_test(limits_on_files_are_kept),
+        cmocka_unit_test(the_files_of_others_are_left_alone),
+        cmocka_unit_test(pinned_memory_stays),
+        cmocka_unit_test(processes_end),
         cmocka_unit_test(lives_are_taken_and_left),
     };
 

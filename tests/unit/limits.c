@@ -97,6 +97,23 @@ static void the_old_hierarchy(void **state)
     assert_true(room.bytes == 150000);
 }
 
+/* Names that begin or look like others, a number behind "max", more cache than is used, hierarchies that are not about memory. */
+static void look_alikes(void **state)
+{
+    zro__memory_left room;
+
+    (void)state;
+    put("/proc/meminfo", "MemAvailableNot: 1 kB\nMemAvailable:   1000 kB\n");
+    put("/proc/self/cgroup", "5:cpu,cpuacct:/job\nnonsense\n0::/a\n");
+    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1\n");
+    put("/sys/fs/cgroup/memory.max", "max\n7\n");
+    put("/sys/fs/cgroup/a/memory.max", "600000\n");
+    put("/sys/fs/cgroup/a/memory.current", "500000\n");
+    put("/sys/fs/cgroup/a/memory.stat", "inactive_file_too 1\ninactive_file 500001\n");
+    zro__memory_left_get(root, &room);
+    assert_true(room.bytes == 600000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -104,6 +121,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_machine, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_parent_group, make_root, remove_root),
         cmocka_unit_test_setup_teardown(the_old_hierarchy, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(look_alikes, make_root, remove_root),
     };
 
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
