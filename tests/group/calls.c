@@ -286,6 +286,90 @@ static void ticket_dropped(zt_rank *t)
     zro_group_ticket_drop(ticket);
 }
 
+/* A create that refuses the tickets of others has used up its own. */
+static void ticket_refused(zt_rank *t)
+{
+    unsigned char tickets[2 * ZRO_TICKET_BYTES] = { 0 };
+    zt_held before = zt_held_now();
+    zro_group *group;
+
+    (void)t;
+    CHECK_OK(zro_group_ticket(NULL, 0, 2, tickets));
+    CHECK_STATUS(zro_group_create_tickets(NULL, 0, 2, tickets, &group), ZRO_ERR_INVALID);
+    CHECK_TEXT("tickets[1]");
+    CHECK_HELD(before);
+}
+
+/* A link that does nothing but count how often it was closed. */
+static void send_nothing(void *self, int peer, uint64_t channel, const void *data, size_t bytes, zro_switch held,
+                         zro_link_request *request)
+{
+    (void)self, (void)peer, (void)channel, (void)data, (void)bytes, (void)held, (void)request;
+}
+
+static void receive_nothing(void *self, int peer, uint64_t channel, void *data, size_t bytes, zro_link_request *request)
+{
+    (void)self, (void)peer, (void)channel, (void)data, (void)bytes, (void)request;
+}
+
+static void poll_nothing(void *self)
+{
+    (void)self;
+}
+
+static void cancel_nothing(void *self, zro_link_request *request)
+{
+    (void)self, (void)request;
+}
+
+static uint64_t number_nothing(void *self)
+{
+    (void)self;
+    return 1;
+}
+
+static void count_close(void *self)
+{
+    ++*(int *)self;
+}
+
+/* A create closes the link that it was given, once, whatever is wrong. */
+static void link_is_closed(zt_rank *t)
+{
+    unsigned char with[2 * ZRO_TICKET_BYTES] = { 0 }, without[ZRO_TICKET_BYTES];
+    zro_group_config config = zt_config();
+    int closed = 0;
+    zro_link link = ZRO_LINK_INIT;
+    zro_group *group;
+
+    (void)t;
+    CHECK_OK(zro_group_ticket(&config, 0, 1, without));
+    link.self = &closed;
+    link.channels = UINT64_MAX;
+    link.send = send_nothing;
+    link.recv = receive_nothing;
+    link.poll = poll_nothing;
+    link.cancel = cancel_nothing;
+    link.number = number_nothing;
+    link.close = count_close;
+    config.link = &link;
+    CHECK_STATUS(zro_group_create_tickets(&config, 1, 1, without, &group), ZRO_ERR_INVALID);
+    CHECK(closed == 1);
+    CHECK_STATUS(zro_group_create_tickets(&config, 0, 1, without, &group), ZRO_ERR_INVALID);
+    CHECK_TEXT("the ticket was written without a link");
+    CHECK(closed == 2);
+    CHECK_OK(zro_group_ticket(&config, 0, 2, with));
+    CHECK_STATUS(zro_group_create_tickets(&config, 0, 2, with, &group), ZRO_ERR_INVALID);
+    CHECK(closed == 3);
+    CHECK_OK(zro_group_ticket(&config, 0, 1, with));
+    CHECK_OK(zro_group_create_tickets(&config, 0, 1, with, &group));
+    CHECK(closed == 3);
+    zro_group_destroy(group);
+    CHECK(closed == 4);
+    CHECK_STATUS(zro_spawn(&config, 1, do_nothing, NULL), ZRO_ERR_INVALID);
+    CHECK_TEXT("config.link is one rank's");
+}
+
 /* A ticket works once, whatever a program does with it afterwards. */
 static void ticket_twice(zt_rank *t)
 {
@@ -583,9 +667,17 @@ static void memory_kinds(zt_rank *t)
     unsigned char *mine, *peer;
     zro_memory *each, *once, *none;
     const size_t bytes = 100001;
+    zro_stats stats = ZRO_STATS_INIT;
+    uint64_t share, all = 0;
 
-    CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_EACH, bytes, &each));
     CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_ONCE, bytes, &once));
+    CHECK_OK(zro_group_stats(t->group, &stats));
+    share = stats.shared_bytes; /* what exists once is shared out */
+    CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_EACH, bytes, &each));
+    CHECK_OK(zro_group_stats(t->group, &stats));
+    CHECK(stats.shared_bytes == share + bytes);
+    CHECK_OK(zro_all_reduce_into(t->group, &share, &all, 1, ZRO_I64, ZRO_SUM));
+    CHECK(all == bytes);
     CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_EACH, 0, &none));
     mine = zro_memory_data(each);
     CHECK((uintptr_t)mine % 64 == 0 && (uintptr_t)zro_memory_data(once) % 64 == 0);
@@ -899,6 +991,8 @@ const zt_case cases_group_calls[] = {
     { "configs", configs, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "tickets", tickets, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "ticket_dropped", ticket_dropped, 0, ZT_LOCAL, 0, 60, 0, 0 },
+    { "ticket_refused", ticket_refused, 0, ZT_LOCAL, 0, 0, 0, 0 },
+    { "link_is_closed", link_is_closed, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "ticket_twice", ticket_twice, 0, ZT_LOCAL, 0, 60, 0, 0 },
     { "group_of_one", group_of_one, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_results", spawn_results, 0, ZT_LOCAL, 0, 0, 0, 0 },
