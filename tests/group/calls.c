@@ -118,6 +118,7 @@ static void environment(zt_rank *t)
         { "ZRO_THREADS", "1x" },
         { "ZRO_KERNELS", "sse" },
         { "ZRO_KERNELS", "avx" },
+        { "ZRO_KERNELS", "autos" },
         { "ZRO_CELLS", "," },
 
         { "ZRO_FAST", "maybe" },
@@ -537,7 +538,7 @@ static void arguments(zt_rank *t)
     zro_group *g = t->group, *made = (zro_group *)1;
     float x[8] = { 0 }, y[64] = { 0 };
     size_t counts[ZT_MAX_RANKS], too_many[ZT_MAX_RANKS], bytes;
-    int twice[] = { 0, 0 }, beyond[ZT_MAX_RANKS] = { 99 }, negative[] = { -1 };
+    int twice[] = { 0, 0 }, beyond[ZT_MAX_RANKS] = { t->size }, negative[] = { -1 };
     const size_t huge = SIZE_MAX / 2;
     zro_memory *memory = (zro_memory *)1;
     zro_work *work = (zro_work *)1;

@@ -205,6 +205,9 @@ static void no_table(zt_rank *t)
     refuse_table(null, "no descriptor of `zro run`");
     refuse_table(zeros, "no meeting table for 2 ranks");
     CHECK((fcntl(zeros, F_GETFD) & FD_CLOEXEC) == 0); /* it is the program's */
+    CHECK(setenv("ZRO_CELLS", ",1", 1) == 0);
+    refuse_table(l.fd, "ZRO_CELLS");
+    unsetenv("ZRO_CELLS");
     set_number("ZRO_SIZE", 3);
     refuse_table(l.fd, "no meeting table for 3 ranks");
     set_number("ZRO_SIZE", 2);
