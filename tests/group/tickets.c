@@ -492,7 +492,8 @@ static void other_builds(zt_rank *t)
 
 /* ---- what a ticket tells ---- */
 
-/* Whether a number is an address at which this process has memory.  Small ones are not counted: they may be anything. */
+/* Whether a number is an address at which this process has memory.  Small ones are not counted, as they may be anything, nor is
+ * what a sanitizer reserves, which is nearly everything. */
 static int is_address(uint64_t number)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -502,7 +503,7 @@ static int is_address(uint64_t number)
 
     CHECK(maps != NULL);
     while (fgets(line, sizeof line, maps) != NULL)
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) == 2 && begin >> 32 != 0)
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) == 2 && begin >> 32 != 0 && end - begin < UINT64_C(1) << 32)
             found |= number >= begin && number < end;
     fclose(maps);
     return found;
