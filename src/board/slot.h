@@ -159,7 +159,7 @@ typedef struct zro__board {
     zro__counters *counters;
     zro__boards *boards;          /* of this rank; NULL: not known yet */
     const zro_settings *settings; /* for warnings; NULL: none are said */
-    struct zro__meet *meet; /* where a rank that is lost is noted for `zro run` (board/meet.h); NULL: nobody asks */
+    struct zro__meet *meet;       /* where a rank that is lost is noted for `zro run` (board/meet.h); NULL: nobody asks */
     struct zro__board *next;
 } zro__board;
 

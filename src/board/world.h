@@ -47,7 +47,7 @@ typedef struct zro__view {
     int dropped;                           /* how many ranks of this process use the view no more */
     int pinned;                            /* 1: the view is never freed (zro__pin) */
     int used;                              /* 1: a create has used the ticket of this view; written by that rank alone */
-    struct zro__view *next;  /* in the list of all views of this process */
+    struct zro__view *next;                /* in the list of all views of this process */
 } zro__view;
 
 /* A region that is mapped. */

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "board/blame.h"
 #include "board/meet.h"
 #include "board/world.h"
 
@@ -45,13 +46,14 @@ static void headers_say_what_was_called(void **state)
           "operation 5: broadcast of 9 i8, root 2" },
         { { .number = 6, .call = ZRO__CALL_BROADCAST_BYTES, .dtype = ZRO_U8, .root = 0, .count = 9 },
           "operation 6: broadcast_bytes of 9 u8, root 0" },
-        { { .number = 7, .call = ZRO__CALL_BROADCAST_BYTES, .root = -1 }, "operation 7: broadcast_bytes" },
+        { { .number = 7, .call = ZRO__CALL_BROADCAST_BYTES, .dtype = ZRO__HEADER_NO_DTYPE, .root = -1 },
+          "operation 7: broadcast_bytes" },
         { { .number = 8, .call = ZRO__CALL_STOP_REQUESTED, .dtype = ZRO_U8, .op = ZRO_MAX, .root = -1, .count = 1 },
           "operation 8: stop_requested" },
-        { { .number = 9, .call = ZRO__CALL_STEP, .root = -1 }, "operation 9: optim_step" },
+        { { .number = 9, .call = ZRO__CALL_STEP, .dtype = ZRO__HEADER_NO_DTYPE, .root = -1 }, "operation 9: optim_step" },
         { { .number = 10, .call = ZRO__CALL_PUBLISH, .dtype = ZRO_BF16, .root = -1, .count = 3 },
           "operation 10: optim_publish of 3 bf16" },
-        { { .number = 11, .call = ZRO__CALL_COUNT, .root = -1 }, "operation 11: ?" },
+        { { .number = 11, .call = ZRO__CALL_COUNT, .dtype = ZRO__HEADER_NO_DTYPE, .root = -1 }, "operation 11: ?" },
     };
 
     (void)state;
@@ -279,7 +281,7 @@ static void regions_have_borders(void **state)
 {
     enum { BYTES = 100000 };
     zro__view *view = make_world();
-    zro__map map, again;
+    zro__map map, again, borrowed;
     uint64_t offset, none;
 
     (void)state;
@@ -296,7 +298,8 @@ static void regions_have_borders(void **state)
     assert_true(zro__locate(view, map.base + BYTES - 1, 2) == ZRO__NOWHERE);
     assert_true(zro__locate(view, map.base - 1, 1) == ZRO__NOWHERE);
     assert_true(zro__locate(view, map.base, BYTES + 1) == ZRO__NOWHERE);
-    assert_ptr_equal(zro__address(view, offset + 5, BYTES - 5), map.base + 5);
+    assert_ptr_equal(zro__address(view, offset + 5, BYTES - 5, &borrowed), map.base + 5);
+    assert_null(borrowed.base); /* this process has it already */
     zro__unmap_region(view, &again);
     assert_null(again.base);
     map.base[BYTES - 1] = 1; /* still there for its other user */
