@@ -157,54 +157,89 @@ zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t fir
     return zro__leave(group, zro__claim_agree(&group->ranks.board, call, &claim, st));
 }
 
-/* ---- first values ---- */
+/* ---- before the first step ---- */
 
-/* Values that exist once cannot differ. */
-static uint64_t hash_first_values(const void *user, size_t first, size_t end)
+/* What is compared: arrays that every rank has, and that should be the same on all of them. */
+typedef struct first_arrays {
+    const zro_optim *opt;
+    int gradients; /* 0: the parameters' values */
+} first_arrays;
+
+/* The hash of the arrays [first, end) that there are: values that exist once cannot differ. */
+static uint64_t hash_arrays(const void *user, size_t first, size_t end)
 {
-    const zro_optim *opt = user;
+    const first_arrays *f = user;
     uint64_t hash = ZRO__HASH_START, one = 0;
 
     for (size_t i = first; i < end; i++) {
-        const zro__place *place = zro__param_place(opt->params[i].param);
+        const zro_param *p = f->opt->params[i].param;
+        const zro__place *place = zro__param_place(p);
+        zro_param array = *p;
 
-        if ((place != NULL && place->kind == ZRO_MEMORY_ONCE) || opt->params[i].param->data == NULL
-            || zro_params_hash(opt->params[i].param, 1, &one) != ZRO_OK)
+        if (f->gradients) {
+            array.data = p->grad;
+            array.dtype = f->opt->params[i].grad_dtype;
+        }
+        if (array.data == NULL || (f->gradients ? !has_gradient(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE)
+            || zro_params_hash(&array, 1, &one) != ZRO_OK)
             continue;
         hash = zro__hash(hash, &one, sizeof one);
     }
     return hash;
 }
 
-/* Inside the lane. */
-static zro_status compare_first_values(const zro_optim *opt, zro_group *group)
+/* Finds the first array that differs, and the first rank whose array differs from rank 0's; *odd is the number of ranks if there is
+ * none.  Inside the lane. */
+static zro_status find_odd(const first_arrays *f, zro_group *group, size_t *param, int32_t *odd)
 {
     zro__board *board = &group->ranks.board;
-    char name[ZRO__NAME_BYTES];
     int64_t hash, first;
-    int32_t odd;
-    size_t param = 0;
     int same;
-    zro_status st = zro__is_same(board, ZRO__CALL_STEP, hash_first_values(opt, 0, opt->n_params), &same);
+    zro_status st = zro__is_same(board, ZRO__CALL_STEP, hash_arrays(f, 0, f->opt->n_params), &same);
 
+    *odd = board->size;
     if (st != ZRO_OK || same)
         return st;
-    st = zro__find_difference(board, ZRO__CALL_STEP, opt->n_params, hash_first_values, opt, &param);
-    hash = first = (int64_t)hash_first_values(opt, param, param + 1);
+    st = zro__find_difference(board, ZRO__CALL_STEP, f->opt->n_params, hash_arrays, f, param);
+    hash = first = (int64_t)hash_arrays(f, *param, *param + 1);
     if (st == ZRO_OK)
         st = zro_broadcast(group, &first, 1, ZRO_I64, 0);
-    odd = hash == first ? board->size : board->rank;
-    if (st == ZRO_OK)
-        st = zro_all_reduce(group, &odd, 1, ZRO_I32, ZRO_MIN);
-    if (st == ZRO_OK && board->rank == 0)
-        zro__log(&opt->settings, ZRO_LOG_WARN,
-                 "parameter %s has other values on rank %d than on rank 0 before the first step, and each rank keeps those of "
-                 "what it owns; begin with zro_param_publish(optim, ZRO_ALL_PARAMS, 0), or set the same values on all ranks",
-                 zro__param_name(opt->params[param].name, param, name), (int)odd);
+    *odd = hash == first ? board->size : board->rank;
+    return st == ZRO_OK ? zro_all_reduce(group, odd, 1, ZRO_I32, ZRO_MIN) : st;
+}
+
+/* Inside the lane; rank 0 tells. */
+static zro_status compare_first_arrays(const zro_optim *opt, zro_group *group)
+{
+    zro_status st = ZRO_OK;
+
+    for (int gradients = 0; gradients < 2 && st == ZRO_OK; gradients++) {
+        const first_arrays f = { opt, gradients };
+        char name[ZRO__NAME_BYTES];
+        size_t param = 0;
+        int32_t odd;
+
+        st = find_odd(&f, group, &param, &odd);
+        if (st != ZRO_OK || odd == group->ranks.board.size || group->ranks.board.rank != 0)
+            continue;
+        if (gradients)
+            zro__log(
+                &opt->settings, ZRO_LOG_WARN,
+                "the gradient of parameter %s is another one on rank %d than on rank 0 at the first step, and each rank uses "
+                "its own for what it owns; average gradients before each step: zro_params_all_reduce(group, params, n, "
+                "ZRO_AVG)",
+                zro__param_name(opt->params[param].name, param, name), (int)odd);
+        else
+            zro__log(
+                &opt->settings, ZRO_LOG_WARN,
+                "parameter %s has other values on rank %d than on rank 0 before the first step, and each rank keeps those of "
+                "what it owns; begin with zro_param_publish(optim, ZRO_ALL_PARAMS, 0), or set the same values on all ranks",
+                zro__param_name(opt->params[param].name, param, name), (int)odd);
+    }
     return st;
 }
 
-zro_status zro__optim_compare_first_values(zro_optim *opt)
+zro_status zro__optim_compare_first_arrays(zro_optim *opt)
 {
     zro_group *group = opt->cycle.group;
     zro_status st;
@@ -215,7 +250,7 @@ zro_status zro__optim_compare_first_values(zro_optim *opt)
     if (st != ZRO_OK)
         return st;
     opt->said_first = 1;
-    return zro__leave(group, compare_first_values(opt, group));
+    return zro__leave(group, compare_first_arrays(opt, group));
 }
 
 /* ---- a step ---- */

@@ -37,7 +37,7 @@ struct zro_optim {
     zro__pool *pool; /* the group's, or the handle's own if there is no group; NULL: one thread */
     pid_t process;   /* the process that made the handle and has the threads of the pool */
     int said_idle;   /* 1: the log has been told that a step found nothing to do */
-    int said_first;  /* 1: the ranks' first values have been compared */
+    int said_first;  /* 1: the ranks' first values and gradients have been compared */
     zro_plan *plan;
     zro_switch bucket_views;
     zro__views *views;
@@ -76,8 +76,8 @@ const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t 
 /* Compares what the ranks have added: the parameters from `first` on, their groups and the settings.  Collective. */
 zro_status zro__optim_compare(const zro_optim *optim, zro_group *group, size_t first, zro__call call, zro_status st);
 
-/* Before the first step: warns of parameters whose values differ between ranks.  Collective. */
-zro_status zro__optim_compare_first_values(zro_optim *optim);
+/* Before the first step: warns of parameters whose values or gradients differ between ranks.  Collective. */
+zro_status zro__optim_compare_first_arrays(zro_optim *optim);
 
 /* What all ranks must have in common in a step. */
 zro__claim zro__optim_claim_step(const zro_optim *optim);

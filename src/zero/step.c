@@ -64,7 +64,7 @@ static zro_status inspect(zro_optim *opt)
 static zro_status step_local(zro_optim *opt, zro_status st, void *user)
 {
     const zro__claim claim = zro__optim_ranks(opt) > 1 ? zro__optim_claim_step(opt) : (zro__claim){ 0 };
-    zro_status compared = zro__optim_compare_first_values(opt);
+    zro_status compared = zro__optim_compare_first_arrays(opt);
 
     if (compared != ZRO_OK)
         return compared;

@@ -138,6 +138,12 @@ static void first_values(zt_rank *t)
         snprintf(expected, sizeof expected, "parameter bias has other values on rank %d than on rank 0", t->size - 1);
         CHECK(odd && t->rank == 0 ? strstr(warning, expected) != NULL : warning[0] == '\0');
         warning[0] = '\0';
+        zro_optim_destroy(opt);
+        grad[7] = (float)t->rank; /* not averaged: told by another optimizer, whose first step it is */
+        CHECK_OK(zro_optim_create(group, &list, 1, zro_rule_sgd(), NULL, NULL, &opt));
+        CHECK_OK(zro_optim_step(opt, NULL));
+        CHECK((strstr(warning, "the gradient of parameter 0 is another one on rank 1") != NULL) == (t->rank == 0));
+        warning[0] = '\0';
         if (is_last(t))
             data[1][0] = -1;
         CHECK_OK(zro_optim_step(opt, NULL));
