@@ -140,7 +140,8 @@ zro_status zro__param_check(const zro_param *p, size_t index)
                                : p->layout == ZRO_LAYOUT_STRIDED ? "strided"
                                                                  : "unknown");
     if (p->data == NULL && zro_param_count(p) > 0)
-        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "data is NULL");
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index,
+                               "data is NULL; point it at its values, or let zro_params_alloc hand out memory");
     if (p->data != NULL && zro_param_count(p) == 0)
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index,
                                "it has data, but its shape has no elements; set the shape, or data to NULL");

@@ -48,7 +48,7 @@ static zro_status check_handle(const zro_group *g)
     if (g == NULL)
         return zro__fail(ZRO_ERR_INVALID, "the group is NULL");
     if (!zro__view_is_alive(g->seat->view))
-        return zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank");
+        return zro__fail(ZRO_ERR_STATE, "a child forked by a rank is not a rank; call zro in the process that made the group");
     return ZRO_OK;
 }
 

@@ -74,8 +74,8 @@ static zro_status read_config(const zro_rule *rule, const void *config, double *
         return zro__fail(ZRO_ERR_INVALID,
                          "%s: the struct of values is none; begin with the initializer of the rule's own struct", rule->name);
     if (h0.rule == NULL || strcmp(h0.rule, rule->name) != 0)
-        return zro__fail(ZRO_ERR_INVALID, "%s: the struct of values is that of rule %s", rule->name,
-                         h0.rule != NULL ? h0.rule : "(null)");
+        return zro__fail(ZRO_ERR_INVALID, "%s: the struct of values is that of rule %s; begin with the initializer of %s",
+                         rule->name, h0.rule != NULL ? h0.rule : "(null)", rule->name);
     for (size_t i = 0; i < rule->n_hypers; i++) {
         const zro_hyper *h = &rule->hypers[i];
         zro_switch flag;

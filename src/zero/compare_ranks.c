@@ -2,6 +2,7 @@
  * same owners; in a step the same values, and gradients of the same parameters. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -45,13 +46,18 @@ static void describe_setting(const zro_optim *opt, size_t n_params, size_t i, ch
     snprintf(text, bytes, "%s", line != NULL ? line : "");
 }
 
-/* The i-th of all groups' values. */
+/* The i-th of all groups' values, with as few digits as tell it from any other number. */
 static void describe_value(const zro_optim *opt, size_t i, char *text, size_t bytes)
 {
     const size_t n = zro_optim_values(opt);
+    const double value = opt->cycle.update.shard.groups[i / n]->values[i % n];
+    char number[40];
+    int digits = 15;
 
-    snprintf(text, bytes, "parameter group %zu: %s = %.17g", i / n, zro_optim_value_name(opt, i % n),
-             opt->cycle.update.shard.groups[i / n]->values[i % n]);
+    do
+        snprintf(number, sizeof number, "%.*g", digits, value);
+    while (strtod(number, NULL) != value && ++digits <= 17);
+    snprintf(text, bytes, "parameter group %zu: %s = %s", i / n, zro_optim_value_name(opt, i % n), number);
 }
 
 static void describe_param(const zro_optim *opt, size_t i, char *text, size_t bytes)

@@ -1,0 +1,234 @@
+/* The mistakes of docs/mistakes.md, each made by two ranks:  zro run -n 2 -- mistakes NUMBER
+ *
+ * tests/products/mistakes.sh runs them all and looks for the text that the page shows. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zro.h>
+
+enum { N = 3000 };
+
+static float w[N], grad[N], other[N];
+static zro_group *ranks;
+static zro_optim *opt;
+static zro_param param;
+static zro_param_group list = ZRO_PARAM_GROUP_INIT;
+static int rank;
+
+/* A program without a mistake, as far as the mistakes need one. */
+static void begin(void)
+{
+    zro_must(zro_group_create_env(NULL, &ranks));
+    rank = zro_group_rank(ranks);
+    zro_param_make(&param, "w", ZRO_F32, w, grad, 1, (size_t[]){ N });
+    list.params = &param;
+    list.n = 1;
+}
+
+static void make(void)
+{
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_adamw(), NULL, NULL, &opt));
+}
+
+static void step(void)
+{
+    zro_must(zro_optim_step(opt, NULL));
+}
+
+static void no_group(void)
+{
+    printf("trained\n");
+    exit(0);
+}
+
+static void no_presence(void)
+{
+    zro_param_set_grad(&param, NULL);
+    make();
+    step();
+}
+
+static void no_average(void)
+{
+    grad[5] = (float)rank;
+    make();
+    step();
+}
+
+static void other_shapes(void)
+{
+    param.shape[0] = rank == 0 ? N : N - 1;
+    make();
+}
+
+static void other_lr(void)
+{
+    make();
+    zro_must(zro_optim_set_value(opt, 0, "lr", rank == 0 ? 0.1 : 0.01));
+    step();
+}
+
+static void other_first_values(void)
+{
+    w[7] = (float)rank;
+    make();
+    step();
+}
+
+static void other_presence(void)
+{
+    make();
+    if (rank == 1)
+        param.grad_present = 0;
+    step();
+}
+
+static void alone_in_a_call(void)
+{
+    make();
+    if (rank == 0)
+        step();
+    else
+        zro_must(zro_barrier(ranks));
+}
+
+static void other_calls(void)
+{
+    zro_must(rank == 0 ? zro_all_reduce(ranks, w, N, ZRO_F32, ZRO_SUM) : zro_barrier(ranks));
+}
+
+static void other_counts(void)
+{
+    zro_must(zro_all_reduce(ranks, w, rank == 0 ? N : N - 1, ZRO_F32, ZRO_SUM));
+}
+
+static void early_exit(void)
+{
+    if (rank == 1)
+        exit(0);
+    zro_must(zro_barrier(ranks));
+}
+
+static void wrong_struct(void)
+{
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_adamw(), &config, NULL, &opt));
+}
+
+static void other_struct(void)
+{
+    zro_sgd_config config = ZRO_SGD_CONFIG_INIT;
+
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_adamw(), &config, NULL, &opt));
+}
+
+static void no_initializer(void)
+{
+    zro_adamw_config config;
+
+    memset(&config, 0, sizeof config);
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_adamw(), &config, NULL, &opt));
+}
+
+static void misspelt_rule(void)
+{
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_find("AdmaW"), NULL, NULL, &opt));
+}
+
+static void forgotten_n_dims(void)
+{
+    zro_param_init(&param);
+    param.shape[0] = 60;
+    param.shape[1] = 50;
+    param.data = w;
+    make();
+}
+
+static void forgotten_shape(void)
+{
+    zro_param_init(&param);
+    param.data = w;
+    make();
+}
+
+static void no_data(void)
+{
+    param.data = NULL;
+    make();
+}
+
+static void value_out_of_range(void)
+{
+    zro_adamw_config config = ZRO_ADAMW_CONFIG_INIT;
+
+    config.beta1 = 1.5;
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_adamw(), &config, NULL, &opt));
+}
+
+static void moved_data(void)
+{
+    param.data = param.grad = NULL;
+    zro_must(zro_params_alloc(ranks, &param, 1, NULL));
+    make();
+    param.data = other;
+    step();
+}
+
+static void two_at_once(void)
+{
+    zro_param two[2] = { param, param };
+
+    list.params = two;
+    list.n = 2;
+    make();
+}
+
+static void forked_child(void)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        zro_must(zro_barrier(ranks));
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+}
+
+static void missing_file(void)
+{
+    zro_state *state;
+
+    zro_must(zro_state_read("nowhere.safetensors", &state));
+}
+
+static void average_of_integers(void)
+{
+    int32_t x = 1;
+
+    zro_must(zro_all_reduce(ranks, &x, 1, ZRO_I32, ZRO_AVG));
+}
+
+typedef void (*mistake)(void);
+static const mistake mistakes[] = {
+    no_group,           no_presence,     no_average,    other_shapes,     other_lr,        other_first_values,
+    other_presence,     alone_in_a_call, other_calls,   other_counts,     early_exit,      wrong_struct,
+    other_struct,       no_initializer,  misspelt_rule, forgotten_n_dims, forgotten_shape, no_data,
+    value_out_of_range, moved_data,      two_at_once,   forked_child,     missing_file,    average_of_integers,
+};
+
+int main(int argc, char **argv)
+{
+    size_t i = argc > 1 ? strtoul(argv[1], NULL, 10) - 1 : SIZE_MAX;
+
+    if (i >= sizeof mistakes / sizeof *mistakes)
+        return 2;
+    if (mistakes[i] != no_group)
+        begin();
+    mistakes[i]();
+    return 0;
+}
