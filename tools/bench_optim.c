@@ -174,6 +174,8 @@ static zro_status take_list(list *l, zro_dtype dtype, const size_t *sizes, size_
         p->shape[0] = sizes[i];
         l->n = i + 1;
         l->elements += sizes[i];
+        if (sizes[i] == 0) /* of fewer elements than parameters */
+            continue;
         p->data = zro__alloc_array(NULL, ZRO__KIND_BUFFER, sizes[i], zro_dtype_bytes(dtype));
         p->grad = zro__alloc_array(NULL, ZRO__KIND_BUFFER, sizes[i], zro_dtype_bytes(dtype));
         if (p->data == NULL || p->grad == NULL)
