@@ -17,6 +17,9 @@ cmake --install "$build" --prefix "$dir/usr" >"$dir/log" 2>&1 || { cat "$dir/log
 PKG_CONFIG_PATH=$(dirname "$(find "$dir/usr" -name zro.pc)")
 libraries=$(dirname "$(find "$dir/usr" -name 'libzro.so')")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH="$libraries"
+for file in share/zro/zro_state.py share/doc/zro/LICENSE share/doc/zro/README.md share/doc/zro/mistakes.md; do
+    [ -f "$dir/usr/$file" ] || { echo "$file is not installed" >&2; exit 1; }
+done
 mkdir "$dir/work"
 cd "$dir/work"
 
