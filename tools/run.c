@@ -1,7 +1,8 @@
 /* `zro run`: N ranks of any program on this machine.  The command line and restarts.
  *
- * The modules: run_job supervises the ranks, run_start starts one, run_output passes on what they write, run_cpus divides the
- * processors, run_leftover finds processes that ranks left behind, run_result says how the job ended. */
+ * The modules: run_job supervises the ranks, run_start starts one, run_output passes on what they write, run_pty makes the
+ * pseudo-terminals for that, run_cpus divides the processors, run_leftover finds processes that ranks left behind, run_result
+ * says how the job ended. */
 #define _GNU_SOURCE
 #include <getopt.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 #include "run_job.h"
 #include "tool.h"
 
-enum { OPTION_BIND = 256, OPTION_GRACE, OPTION_NO_PREFIX, OPTION_RESTARTS, OPTION_TIMEOUT };
+enum { OPTION_BIND = 256, OPTION_GRACE, OPTION_NO_PREFIX, OPTION_PIPE, OPTION_RESTARTS, OPTION_TIMEOUT };
 
 static const double LONGEST = 1e9; /* seconds */
 
@@ -68,6 +69,9 @@ static int read_option(run_config *c, int option, char **argv)
     case OPTION_NO_PREFIX:
         c->prefix = 0;
         return 0;
+    case OPTION_PIPE:
+        c->pipe = 1;
+        return 0;
     case OPTION_RESTARTS:
         return tool_integer(&tool_run, "--restarts", optarg, 0, 1000000, &c->restarts);
     case OPTION_TIMEOUT:
@@ -83,6 +87,7 @@ static int run_main(int argc, char **argv)
                                              { "bind", required_argument, NULL, OPTION_BIND },
                                              { "grace", required_argument, NULL, OPTION_GRACE },
                                              { "no-prefix", no_argument, NULL, OPTION_NO_PREFIX },
+                                             { "pipe", no_argument, NULL, OPTION_PIPE },
                                              { "restarts", required_argument, NULL, OPTION_RESTARTS },
                                              { "timeout", required_argument, NULL, OPTION_TIMEOUT },
                                              { "help", no_argument, NULL, 'h' },
@@ -122,6 +127,7 @@ const tool tool_run = {
     "      --bind WHAT      core: each rank runs on its own equal share of the processors, the default if there are enough;\n"
     "                       none: ranks run anywhere\n"
     "      --no-prefix      ranks write directly to the output of zro run, which is not changed\n"
+    "      --pipe           standard output of ranks is a pipe, not a pseudo-terminal: programs may hold their lines back\n"
     "      --timeout S      end the job after S seconds\n"
     "      --grace S        seconds from SIGTERM to SIGKILL; default: 5\n"
     "      --restarts K     after a failure, start all ranks again, up to K times\n"

@@ -439,7 +439,7 @@ static zro_status start_all(job *j, int *code)
     zro_status st = make_table(j);
 
     if (st == ZRO_OK && j->config->prefix)
-        st = output_create(j->config->size, &j->output);
+        st = output_create(j->config->size, j->pid, !j->config->pipe, &j->output);
     for (int r = 0; r < j->config->size && st == ZRO_OK && j->kill_at == 0; r++) {
         st = start_one(j, r, code);
         take_signals(j);
@@ -521,7 +521,7 @@ run_result job_run(job *j, int restart)
 
 /* ---- the process ---- */
 
-/* Pipes of ranks must not become 0, 1 or 2. */
+/* Streams of ranks must not become 0, 1 or 2. */
 static void open_standard(void)
 {
     int fd;
@@ -533,7 +533,7 @@ static void open_standard(void)
         close(fd);
 }
 
-/* Two pipes per rank may be more than is usually allowed; ranks get the old limit. */
+/* Two streams per rank may be more than is usually allowed; ranks get the old limit. */
 static void raise_limit(job *j)
 {
     struct rlimit files;
@@ -554,6 +554,7 @@ zro_status job_init(job *j, const run_config *config)
     j->start.argv = config->argv;
     j->start.size = config->size;
     j->start.bind = config->bind;
+    j->start.is_dumb = config->prefix && !config->pipe && !isatty(STDOUT_FILENO);
     j->start.meet = j->signals = -1;
     open_standard();
     raise_limit(j);

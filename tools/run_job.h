@@ -16,6 +16,7 @@ typedef struct run_config {
     int size;       /* ranks */
     int bind;       /* each rank keeps to its share of the processors */
     int prefix;     /* lines of output begin with the rank */
+    int pipe;       /* then: standard output of ranks is a pipe, not a pseudo-terminal */
     int restarts;   /* how often the job may be started again after a failure */
     double timeout; /* seconds after which the job is ended; 0: never */
     double grace;   /* seconds from SIGTERM to SIGKILL */

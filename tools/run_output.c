@@ -1,10 +1,10 @@
 /* What ranks write, passed on line by line: see run_output.h.
  *
- * A stream is the pipe of a rank; a sink is where we write.  Standard output and standard error are two sinks, or one if both
+ * A stream is what a rank writes into: a pipe or a pseudo-terminal; a sink is where we write.  Standard output and standard error are two sinks, or one if both
  * are the same terminal or pipe: a line that went out only in part must not be followed by one of the other sink.
  *
  * Invariants.  What waits in a sink are whole lines, the first of them perhaps written in part.  While something waits, no
- * stream of that sink is read: that bounds memory, and the pipes hold the ranks back.  The stream whose lines did not all fit
+ * stream of that sink is read: that bounds memory, and full streams hold the ranks back.  The stream whose lines did not all fit
  * is `busy` and comes first again.
  *
  * A sink has its own set of streams (epoll), so waiting for it means waiting for one descriptor: that set, or, while lines
@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "run_pty.h"
+#include "tool.h"
 
 enum {
     PREFIX_BYTES = 32,
@@ -35,6 +38,7 @@ enum {
 typedef struct stream {
     int fd; /* -1: not open, or at its end */
     int rank, is_error;
+    int is_terminal; /* a pseudo-terminal, not a pipe: see run_pty.c */
     size_t from, to; /* what of text is not passed on yet */
     char *text;      /* OUTPUT_LINE_BYTES */
 } stream;
@@ -53,6 +57,8 @@ typedef struct sink {
 
 struct run_output {
     int size, sinks;
+    int terminals; /* standard output of ranks shall be a terminal */
+    const pid_t *pid;
     sink sink[2];
     stream *stream; /* two per rank */
     char *texts;    /* the texts of all streams; pages that were never written take no memory */
@@ -113,9 +119,8 @@ static zro_status init_streams(run_output *o)
     return ZRO_OK;
 }
 
-static zro_status init(run_output *o, int size)
+static zro_status init(run_output *o)
 {
-    o->size = size;
     o->sinks = same_reader(STDOUT_FILENO, STDERR_FILENO) ? 1 : 2;
     for (int i = 0; i < 2; i++)
         o->sink[i].epoll = o->sink[i].fd = -1;
@@ -133,7 +138,7 @@ static zro_status init(run_output *o, int size)
     return init_streams(o);
 }
 
-zro_status output_create(int size, run_output **out)
+zro_status output_create(int size, const pid_t *pid, int terminals, run_output **out)
 {
     run_output *o = *out = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *o);
     zro_status st;
@@ -141,7 +146,10 @@ zro_status output_create(int size, run_output **out)
     if (o == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: the ranks' output");
     o->texts = MAP_FAILED;
-    st = init(o, size);
+    o->size = size;
+    o->pid = pid;
+    o->terminals = terminals;
+    st = init(o);
     if (st != ZRO_OK) {
         output_destroy(o);
         *out = NULL;
@@ -149,12 +157,25 @@ zro_status output_create(int size, run_output **out)
     return st;
 }
 
+/* Where no terminal can be had, the job can still run. */
+static int open_terminal(run_output *o, int rank, int ends[2])
+{
+    if (pty_open(ends) == 0)
+        return 1;
+    o->terminals = 0;
+    tool_say(&tool_run,
+             "no pseudo-terminal for rank %d (%s): pipes are used as with --pipe, so programs may hold their output back", rank,
+             strerror(errno));
+    return 0;
+}
+
 static zro_status open_stream(run_output *o, stream *s, int *end)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = s };
     int ends[2], err;
 
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    s->is_terminal = o->terminals && !s->is_error && open_terminal(o, s->rank, ends);
+    if (!s->is_terminal && pipe2(ends, O_CLOEXEC) != 0)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot make a pipe for the output of rank %d (--no-prefix needs none)",
                                s->rank);
     if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0 || epoll_ctl(sink_of(o, s)->epoll, EPOLL_CTL_ADD, ends[0], &event) != 0) {
@@ -190,14 +211,15 @@ static void close_stream(stream *s)
     s->from = s->to = 0;
 }
 
-/* Nobody reads us: ranks that go on writing shall get SIGPIPE as if they had written there themselves. */
+/* Nobody reads us: ranks that go on writing shall get SIGPIPE as if they had written there themselves.  A pipe does that when
+ * it is closed; terminals stay open for refuse(). */
 static void break_sink(run_output *o, sink *k, int err)
 {
     k->broken = err;
     k->from = k->to = 0;
     k->busy = NULL;
     for (int i = 0; i < 2 * o->size; i++)
-        if (sink_of(o, &o->stream[i]) == k)
+        if (sink_of(o, &o->stream[i]) == k && !o->stream[i].is_terminal)
             close_stream(&o->stream[i]);
 }
 
@@ -280,6 +302,27 @@ static void end_line(stream *s)
         s->text[s->to++] = '\n';
 }
 
+/* Closing alone would not do: a child that has not called exec yet has the pipe too. */
+static void end_stream(const sink *k, stream *s)
+{
+    epoll_ctl(k->epoll, EPOLL_CTL_DEL, s->fd, NULL);
+    close(s->fd);
+    s->fd = -1;
+}
+
+/* A stream that has something or is at its end, of a broken sink.  The signal comes first: a rank that waits in its write must
+ * not see the error of a terminal that is closed. */
+static void refuse(const run_output *o, const sink *k, stream *s)
+{
+    ssize_t got = read(s->fd, s->text, OUTPUT_LINE_BYTES);
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got > 0 && o->pid[s->rank] > 0)
+        kill(o->pid[s->rank], SIGPIPE);
+    end_stream(k, s);
+}
+
 /* One read, of a stream that has something or is at its end. */
 static void read_stream(run_output *o, sink *k, stream *s)
 {
@@ -290,10 +333,7 @@ static void read_stream(run_output *o, sink *k, stream *s)
     if (got > 0) {
         s->to += (size_t)got;
     } else {
-        /* Closing alone would not do: a child that has not called exec yet has the pipe too. */
-        epoll_ctl(k->epoll, EPOLL_CTL_DEL, s->fd, NULL);
-        close(s->fd);
-        s->fd = -1;
+        end_stream(k, s);
         end_line(s);
     }
     pass_on(o, k, s);
@@ -304,14 +344,16 @@ static int pump(run_output *o, sink *k)
 {
     struct epoll_event event;
 
-    for (int i = 0; !k->broken; i++) {
+    for (int i = 0;; i++) {
         if (!flush(o, k) || (k->busy != NULL && !pass_on(o, k, k->busy)) || i == READS)
             return 0;
         if (epoll_wait(k->epoll, &event, 1, 0) <= 0)
             return 1;
-        read_stream(o, k, event.data.ptr);
+        if (k->broken)
+            refuse(o, k, event.data.ptr);
+        else
+            read_stream(o, k, event.data.ptr);
     }
-    return 1;
 }
 
 void output_polls(const run_output *o, struct pollfd polls[OUTPUT_POLLS])
@@ -320,7 +362,7 @@ void output_polls(const run_output *o, struct pollfd polls[OUTPUT_POLLS])
         const sink *k = &o->sink[i];
         int waits = k->from < k->to;
 
-        polls[i] = (struct pollfd){ k->broken || i >= o->sinks ? -1 : waits ? k->fd : k->epoll, waits ? POLLOUT : POLLIN, 0 };
+        polls[i] = (struct pollfd){ i >= o->sinks ? -1 : waits ? k->fd : k->epoll, waits ? POLLOUT : POLLIN, 0 };
     }
 }
 

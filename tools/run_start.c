@@ -43,6 +43,10 @@ static void set_variables(const run_start *s, int rank, int threads)
     set_variable("ZRO_MEET", s->meet, 1);
     for (size_t i = 0; i < sizeof thread_variables / sizeof *thread_variables; i++)
         set_variable(thread_variables[i], threads, 0);
+    if (s->is_dumb) {
+        setenv("TERM", "dumb", 1);
+        setenv("NO_COLOR", "1", 1);
+    }
 }
 
 /* Binds the rank to its share.  How many threads it should have: with fewer processors than ranks, one. */

@@ -15,6 +15,7 @@ typedef struct run_start {
     int restart; /* how often the job was started before */
     int meet;    /* descriptor of the meeting table */
     int bind;
+    int is_dumb; /* ranks have a terminal, but what they write there does not go to one */
     run_cpus cpus;
     /* What zro run found and has changed for itself. */
     sigset_t mask;

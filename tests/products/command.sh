@@ -108,7 +108,7 @@ done
 run run -n
 is run.ranks.missing refuses 'needs a value'
 for option in '--bind core2' '--bind=' '--timeout 0' '--timeout x' '--timeout -1' '--grace -1' '--grace nan' '--restarts -1' \
-    '--restarts 1.5' '--no-prefix=1'; do
+    '--restarts 1.5' '--no-prefix=1' '--pipe=1'; do
     # shellcheck disable=SC2086 # an option and its value
     run run $option true
     is "run.$option" refuses "${option%%[ =]*}"
@@ -116,7 +116,7 @@ done
 run run --bind core -n $(($(nproc) + 1)) true
 is run.bind.too_many refuses "only $(nproc) processors"
 run help run
-for option in --ranks --bind --no-prefix --timeout --grace --restarts --help; do
+for option in --ranks --bind --no-prefix --pipe --timeout --grace --restarts --help; do
     is "help.run.$option" says "$option"
 done
 run bench
@@ -171,9 +171,9 @@ is run.default [ "$(wc -l <out)" -eq "$(nproc)" ]
 run run -n 1 sh -c 'readlink /proc/$$/fd/$ZRO_MEET'
 is run.table says 'memfd:zro-meet'
 # shellcheck disable=SC2016 # that is one descriptor more than without zro run
-timeout 60 sh -c 'ls /proc/$$/fd' >plain 2>err </dev/null
-for option in --no-prefix --ranks=1; do
-    run run -n 1 $option sh -c 'ls /proc/$$/fd'
+timeout 60 sh -c 'ls -1 /proc/$$/fd' >plain 2>err </dev/null
+for option in --no-prefix --pipe --ranks=1; do
+    run run -n 1 $option sh -c 'ls -1 /proc/$$/fd'
     is run.descriptors [ "$(wc -l <out)" -eq $(($(wc -l <plain) + 1)) ]
 done
 run run -n 4 -- "$hello"
@@ -244,20 +244,92 @@ done >want
 sort -o out out
 sort -o want want
 is run.lines cmp out want
+run run -n 2 seq 9999
+for rank in 0 1; do
+    sed -n "s/^\\[$rank\\] //p" out >lines
+    seq 9999 >want
+    is run.order cmp lines want
+done
 # Lines that are too long are cut; nothing is lost.
 run run -n 2 sh -c 'head -c 300000 /dev/zero | tr "\0" x'
 is run.long [ "$(tr -dc x <out | wc -c)" -eq 600000 ]
 is run.long.prefix [ "$(grep -cv '^\[[01]\] x*$' out)" -eq 0 ]
 {
     head -c 60000 "$zro"
+    for byte in $(seq 0 255); do
+        # shellcheck disable=SC2059 # all that a terminal might change or obey
+        printf "\\$(printf %o "$byte")"
+    done
     echo
 } >binary
-run run -n 1 cat binary
-LC_ALL=C sed 's/^\[0\] //' out >stripped
-is run.binary cmp stripped binary
+for option in --ranks=1 --pipe; do
+    run run -n 1 $option cat binary
+    LC_ALL=C sed 's/^\[0\] //' out >stripped
+    is "run.binary.$option" cmp stripped binary
+done
+
+# Standard output is a terminal, of which nobody asks for colours; with --pipe it is none.
+terminal='for fd in 1 2; do test -t $fd && echo $fd; done; echo "$TERM <$NO_COLOR>"'
+TERM=xterm run run -n 1 sh -c "$terminal"
+is run.terminal prints '[0] 1
+[0] dumb <1>'
+TERM=xterm run run -n 1 --pipe sh -c "$terminal"
+is run.pipe prints '[0] xterm <>'
+
+# Programs that collect what they write into a pipe: grep, which waits for more here, and awk.  A line is seen at once, and what
+# was written when the time is up is not lost.
+mkfifo fifo
+exec 9<>fifo
+echo line >&9
+{
+    # shellcheck disable=SC2016
+    timeout -k 5 60 "$zro" run -n 1 sh -c 'grep . <&9 & until grep -q "^\[0\] line$" out; do sleep 0.02; done; kill $!' 2>err
+    echo $? >code
+} </dev/null | cat >out
+status=$(cat code)
+is run.at_once exits 0
+exec 9>&-
+: >count.0
+: >count.1
+# shellcheck disable=SC2016
+run run -n 2 --timeout 0.5 --grace 0 sh -c 'exec awk -v file="count.$ZRO_RANK" "BEGIN {
+    for (;;) { print ++n; print n >>file; close(file) } }"'
+is run.ended_in_time exits 124
+for rank in 0 1; do
+    sed -n "s/^\\[$rank\\] //p" out | head -n "$(wc -l <count.$rank)" >lines
+    is run.none_lost cmp lines count.$rank
+done
+
+# A reader that comes only when the rank waits for it gets everything.
+seq -f %999.0f 10000 >want
+{
+    # shellcheck disable=SC2016
+    timeout -k 5 60 "$zro" run -n 1 sh -c 'echo $$ >pid; exec cat want' 2>err
+    echo $? >code
+} </dev/null | {
+    soon [ -s pid ]
+    soon grep -q ') S ' "/proc/$(cat pid)/stat"
+    sed 's/^\[0\] //' >out
+}
+status=$(cat code)
+is run.slow_reader exits 0
+is run.slow_reader.all cmp out want
+
+# Where there is no pseudo-terminal, pipes do.
+# shellcheck disable=SC2016
+no_terminals='mount --bind /dev/null /dev/ptmx && exec timeout -k 5 60 "$0" run -n 2 sh -c "test -t 1 || echo pipe"'
+if unshare -rm mount --bind /dev/null /dev/ptmx 2>/dev/null; then
+    unshare -rm sh -c "$no_terminals" "$zro" >out 2>err </dev/null
+    status=$?
+    is run.no_terminals exits 0
+    is run.no_terminals.pipe [ "$(grep -c '^\[[01]\] pipe$' out)" -eq 2 ]
+    is run.no_terminals.text complains '^zro run: no pseudo-terminal for rank 0 (.*): pipes are used'
+    is run.no_terminals.once [ "$(grep -c pseudo-terminal err)" -eq 1 ]
+else
+    echo "skip run.no_terminals: /dev/ptmx cannot be taken away"
+fi
 
 # Who does not read us holds up the ranks, not zro run; who stops reading ends them, as it would without zro run.
-mkfifo fifo
 exec 9<>fifo
 timeout 60 "$zro" run -n 2 --timeout 0.2 --grace 0.1 yes >&9 2>err </dev/null
 status=$?
@@ -515,6 +587,10 @@ terminals()
     echo 'exec "$zro" run --no-prefix -n 1 sh -c "test -t 1 && echo yes"' >on_terminal
     terminal on_terminal
     is run.on_terminal prints yes
+    # shellcheck disable=SC2016
+    echo 'exec "$zro" run -n 1 sh -c "test -t 1 && echo \$TERM"' >with_prefix
+    terminal with_prefix
+    is run.on_terminal.prefix says ' xterm$'
     # shellcheck disable=SC2016
     echo 'exec "$zro" run -n 2 sh -c "read -r line; echo \"got <\$line>\""' >reading
     echo typed >&9
