@@ -460,6 +460,13 @@ static void forget(job *j)
     j->start.meet = -1;
 }
 
+/* What a program does that was never told about its peers looks right: it ends well, once per rank.  After a failure, though,
+ * ranks may just not have come so far. */
+static int is_apart(const job *j, const run_result *r)
+{
+    return j->config->size > 1 && r->kind != RUN_FAILED && r->kind != RUN_ERROR && !zro__meet_used(j->meet);
+}
+
 static void tell(const job *j, const run_result *r)
 {
     const run_leftover *l = &j->leftover;
@@ -474,6 +481,11 @@ static void tell(const job *j, const run_result *r)
     if (l->refused > 0)
         tool_say(&tool_run, "%d process%s of another user cannot be ended (%s%s)", l->refused, l->refused > 1 ? "es" : "",
                  l->name, l->n_told > 1 ? ", ..." : "");
+    if (is_apart(j, r))
+        tool_say(&tool_run,
+                 "none of the %d ranks made a group, so each ran alone; to work together, they call zro_group_create_env() (is "
+                 "the program linked with zro?); a program of MPI is started by mpirun",
+                 j->config->size);
 }
 
 static void reset(job *j, int restart)

@@ -161,6 +161,16 @@ zro_status zro__meet_claim(zro__meet *meet, int rank)
     return ZRO_OK;
 }
 
+int zro__meet_used(const zro__meet *meet)
+{
+    zro__meet *m = (zro__meet *)(uintptr_t)meet;
+
+    for (int r = 0; r < m->size; r++)
+        if (atomic_load(&m->entries[r].pid) != 0)
+            return 1;
+    return atomic_load(&m->stranger) != 0;
+}
+
 void zro__meet_gone(zro__meet *meet, int rank)
 {
     atomic_store_explicit(&meet->entries[rank].gone, 1, memory_order_release); /* pairs with check_absentee */

@@ -26,6 +26,9 @@ zro_status zro__meet_exchange(zro__meet *meet, int rank, uint64_t timeout_ms, zr
 /* This process is `rank` from now on; STATE if another one is that still lives. */
 zro_status zro__meet_claim(zro__meet *meet, int rank);
 
+/* By the supervisor: whether any rank has come to the table so far, if only to be refused. */
+int zro__meet_used(const zro__meet *meet);
+
 /* By the supervisor: this rank will not come (any more). */
 void zro__meet_gone(zro__meet *meet, int rank);
 

@@ -161,7 +161,15 @@ sort -o out out
 is run.variables prints "[0] 0 0 3 3 0
 [1] 1 1 3 3 0
 [2] 2 2 3 3 0"
-is run.quiet quiet
+alone='zro run: none of the 3 ranks made a group, so each ran alone; to work together, they call zro_group_create_env() (is '\
+'the program linked with zro?); a program of MPI is started by mpirun'
+is run.alone [ "$(cat err)" = "$alone" ]
+run run -n 1 true
+is run.alone.one quiet
+# shellcheck disable=SC2016
+run run -n 2 sh -c 'exit $ZRO_RANK'
+is run.alone.failed exits 1
+is run.alone.failed.text [ "$(cat err)" = 'zro run: rank 1 exited with 1' ]
 run run --ranks 1 -- printf '%s|' -n 5 -- --help
 is run.arguments prints '[0] -n|5|--|--help|'
 # shellcheck disable=SC2016
@@ -178,6 +186,7 @@ for option in --no-prefix --pipe --ranks=1; do
 done
 run run -n 4 -- "$hello"
 is run.hello exits 0
+is run.quiet quiet
 is run.hello.sum [ "$(grep -c 'is 6, and 4 of us' out)" -eq 4 ]
 timeout 60 "$zro" run -n 1 true <&- >&- 2>&-
 status=$?
@@ -229,8 +238,9 @@ is run.prefix prints '[0]
 [1] 
 [1] end
 [1] out'
-is run.prefix.error [ "$(cat err)" = '[0] error
-[1] error' ]
+is run.prefix.error [ "$(cat err)" = "[0] error
+[1] error
+$(printf %s "$alone" | sed 's/the 3/the 2/')" ]
 run run -n 1 --no-prefix sh -c 'printf out; printf error >&2'
 is run.no_prefix prints out
 is run.no_prefix.error [ "$(cat err)" = error ]
@@ -241,6 +251,7 @@ timeout 60 "$zro" run -n 4 sh -c 'seq 9999 & seq 9999 >&2; wait' 2>&1 </dev/null
 for rank in 0 1 2 3; do
     for i in 1 2; do seq 9999; done | sort | sed "s/^/[$rank] /"
 done >want
+echo "$alone" | sed 's/the 3/the 4/' >>want
 sort -o out out
 sort -o want want
 is run.lines cmp out want
@@ -458,7 +469,8 @@ exec 9>&-
 run run -n 2 --timeout 0.2 --grace 0.2 --restarts 3 sh -c 'trap "" TERM; echo $$; exec sleep 90'
 is run.timeout exits 124
 is run.timeout.text complains '^zro run: ended, because it took longer than 0.2 s'
-is run.timeout.once [ "$(wc -l <err)" -eq 1 ]
+is run.timeout.once [ "$(wc -l <err)" -eq 2 ]
+is run.timeout.alone complains 'none of the 2 ranks made a group'
 none_left run.timeout out
 run run -n 2 --timeout 50 true
 is run.timeout.none exits 0

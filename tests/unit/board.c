@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/build.h"
 #include "base/status.h"
 #include "board/blame.h"
 #include "board/meet.h"
@@ -195,6 +196,30 @@ static void a_rank_is_one_process(void **state)
     close(ready[0]);
     close(ready[1]);
     free_table(meet);
+}
+
+/* The first and the last rank count like any other, and so does one that is refused because of its build. */
+static void the_supervisor_sees_who_came(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < RANKS; rank++) {
+        zro__meet *meet = make_table();
+        zro__build *build;
+        char magic[8];
+
+        assert_int_equal(zro__meet_used(meet), 0);
+        assert_int_equal(zro__meet_claim(meet, rank), ZRO_OK);
+        assert_int_equal(zro__meet_used(meet), 1);
+        free_table(meet);
+
+        meet = make_table();
+        build = (zro__build *)meet;
+        memcpy(magic, build->magic, sizeof magic);
+        zro__build_write(build, magic, build->layout ^ 1);
+        assert_int_equal(zro__meet_check(meet, rank, RANKS, zro__meet_bytes(RANKS)), ZRO_ERR_MISMATCH);
+        assert_int_equal(zro__meet_used(meet), 1);
+        free_table(meet);
+    }
 }
 
 static void ends_are_kept_for_the_supervisor(void **state)
@@ -475,6 +500,7 @@ int main(void)
         cmocka_unit_test(failures_are_brought_to_all),
         cmocka_unit_test(absent_ranks_are_told),
         cmocka_unit_test(a_rank_is_one_process),
+        cmocka_unit_test(the_supervisor_sees_who_came),
         cmocka_unit_test(ends_are_kept_for_the_supervisor),
         cmocka_unit_test(nobody_can_cut_the_memory),
         cmocka_unit_test(views_are_found_by_nonce),
