@@ -513,7 +513,7 @@ int bench_group(int argc, char **argv)
     while (!bad && (c = getopt_long(argc, argv, ":n:h", known, NULL)) != -1) {
         switch (c) {
         case 'n':
-            bad = tool_integer(&self, "--ranks", optarg, 1, ZRO__MAX_RANKS, &o.ranks);
+            bad = tool_integer(&self, "-n (--ranks)", optarg, 1, ZRO__MAX_RANKS, &o.ranks);
             break;
         case JSON:
             o.json = 1;
@@ -528,7 +528,7 @@ int bench_group(int argc, char **argv)
             bad = read_memory(optarg, o.memories);
             break;
         case SECONDS:
-            bad = tool_number(&self, "--seconds", optarg, 0, 3600, &o.seconds);
+            bad = tool_seconds(&self, "--seconds", optarg, 0, 3600, &o.seconds);
             break;
         case 'h':
             return tool_help(&tool_bench);

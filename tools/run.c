@@ -61,11 +61,11 @@ static int read_option(run_config *c, int option, char **argv)
 {
     switch (option) {
     case 'n':
-        return tool_integer(&tool_run, "--ranks", optarg, 1, ZRO__MAX_RANKS, &c->size);
+        return tool_integer(&tool_run, "-n (--ranks)", optarg, 1, ZRO__MAX_RANKS, &c->size);
     case OPTION_BIND:
         return read_bind(optarg, &c->bind);
     case OPTION_GRACE:
-        return tool_number(&tool_run, "--grace", optarg, 0, LONGEST, &c->grace);
+        return tool_seconds(&tool_run, "--grace", optarg, 0, LONGEST, &c->grace);
     case OPTION_NO_PREFIX:
         c->prefix = 0;
         return 0;
@@ -75,7 +75,7 @@ static int read_option(run_config *c, int option, char **argv)
     case OPTION_RESTARTS:
         return tool_integer(&tool_run, "--restarts", optarg, 0, 1000000, &c->restarts);
     case OPTION_TIMEOUT:
-        return tool_number(&tool_run, "--timeout", optarg, 1e-3, LONGEST, &c->timeout);
+        return tool_seconds(&tool_run, "--timeout", optarg, 1e-3, LONGEST, &c->timeout);
     default:
         return tool_bad_option(&tool_run, option, argv);
     }
@@ -106,7 +106,8 @@ static int run_main(int argc, char **argv)
     if (optind == argc)
         return tool_usage(&tool_run, "no program to run");
     if (config.bind == 1 && config.size > cores)
-        return tool_usage(&tool_run, "--bind core: %d ranks, but only %d processors may be used", config.size, cores);
+        return tool_usage(&tool_run, "--bind core: %d ranks, but only %d processors may be used (--bind none, or fewer ranks)",
+                          config.size, cores);
     config.bind = config.bind < 0 ? config.size <= cores : config.bind;
     config.argv = argv + optind;
     return run(&config);
@@ -117,27 +118,31 @@ const tool tool_run = {
     "start N ranks of a program on this machine",
     "usage: zro run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
     "\n"
-    "Starts N ranks of PROGRAM, which find each other by zro_group_create_env(), and waits for them.  Their lines of output\n"
-    "begin with \"[RANK] \".  When a rank fails, the first failure is reported; the others get SIGTERM and, after a grace,\n"
-    "SIGKILL.  The same happens after Ctrl-C, SIGTERM, SIGHUP and SIGQUIT; these signals, SIGUSR1 and SIGUSR2 are passed on "
-    "to\n"
-    "the ranks.\n"
+    "Starts PROGRAM N times at once and waits for all of these processes, the ranks.  In the program, zro_group_create_env()\n"
+    "makes the group of all ranks; without it, each of them runs alone.  Their lines of output begin with \"[RANK] \".\n"
+    "\n"
+    "When a rank fails, the first failure is reported; the others get SIGTERM and, after a grace, SIGKILL.  Ctrl-C, SIGTERM,\n"
+    "SIGHUP and SIGQUIT are passed on to the ranks, and the grace begins, too; a second Ctrl-C kills at once.  SIGUSR1 and\n"
+    "SIGUSR2 are passed on.\n"
     "\n"
     "  -n, --ranks N        number of ranks; default: the number of processors that may be used\n"
     "      --bind WHAT      core: each rank runs on its own equal share of the processors, the default if there are enough;\n"
     "                       none: ranks run anywhere\n"
-    "      --no-prefix      ranks write directly to the output of zro run, which is not changed\n"
+    "      --no-prefix      ranks write directly to where zro run writes, and nothing is put before their lines\n"
     "      --pipe           standard output of ranks is a pipe, not a pseudo-terminal: programs may hold their lines back\n"
-    "      --timeout S      end the job after S seconds\n"
+    "      --timeout S      end the job, as after a failure, when it has taken S seconds, restarts included\n"
     "      --grace S        seconds from SIGTERM to SIGKILL; default: 5\n"
-    "      --restarts K     after a failure, start all ranks again, up to K times\n"
+    "      --restarts K     when a rank has failed and all have ended, start all of them again, up to K times; default: 0\n"
     "  -h, --help\n"
     "\n"
     "Each rank finds ZRO_RANK, ZRO_SIZE, ZRO_LOCAL_RANK, ZRO_LOCAL_SIZE, ZRO_RESTART (0 at first) and, unless you have set\n"
-    "them, OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and MKL_NUM_THREADS.  Rank 0 has the standard input, the others have none.\n"
+    "them, OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and MKL_NUM_THREADS; also TERM=dumb and NO_COLOR=1 if the output of zro run\n"
+    "does not go to a terminal.  Rank 0 has the standard input, the others have none.\n"
     "\n"
     "Exit status: 0 if all went well; that of the first rank to fail, or 128 + signal if it was killed; 128 + the signal that\n"
     "ended zro run; 124 after the timeout; 127 if PROGRAM is not found, 126 if it cannot be started; 2 if the command line is\n"
-    "wrong.\n",
+    "wrong; 1 if zro run itself failed.\n"
+    "\n"
+    "More: man zro-run\n",
     run_main,
 };

@@ -105,7 +105,9 @@ static zro_status cannot_start(const char *program, int err, int *code)
     struct stat s;
 
     *code = err == ENOENT || err == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
-    if (strchr(program, '/') == NULL)
+    if (err == ENOENT && strchr(program, ' ') != NULL)
+        hint = " (a program and its arguments are separate words; a command of the shell is: sh -c \"...\")";
+    else if (strchr(program, '/') == NULL)
         hint = " (looked for in PATH; a file here is ./NAME)";
     else if (stat(program, &s) == 0 && S_ISDIR(s.st_mode))
         err = EISDIR;

@@ -41,9 +41,11 @@ int tool_bad_option(const tool *t, int returned, char **argv)
 {
     if (returned == ':')
         return tool_usage(t, "%s needs a value", argv[optind - 1]);
-    if (optopt > 0 && optopt < 256)
+    if (optopt >= 256 || optopt == 'h')
+        return tool_usage(t, "%s: this option has no value", argv[optind - 1]);
+    if (optopt > 0)
         return tool_usage(t, "there is no option -%c", optopt);
-    return tool_usage(t, "there is no option %s, or not with this value", argv[optind - 1]);
+    return tool_usage(t, "there is no option %s", argv[optind - 1]);
 }
 
 int tool_integer(const tool *t, const char *option, const char *text, int low, int high, int *out)
@@ -59,7 +61,7 @@ int tool_integer(const tool *t, const char *option, const char *text, int low, i
     return 0;
 }
 
-int tool_number(const tool *t, const char *option, const char *text, double low, double high, double *out)
+int tool_seconds(const tool *t, const char *option, const char *text, double low, double high, double *out)
 {
     char *end;
     double value;
@@ -67,7 +69,7 @@ int tool_number(const tool *t, const char *option, const char *text, double low,
     errno = 0;
     value = strtod(text, &end);
     if (errno != 0 || end == text || *end != '\0' || !(value >= low && value <= high))
-        return tool_usage(t, "%s = \"%s\", must be a number from %g to %g", option, text, low, high);
+        return tool_usage(t, "%s = \"%s\", must be a number of seconds from %g to %g", option, text, low, high);
     *out = value;
     return 0;
 }

@@ -23,12 +23,12 @@ void tool_say(const tool *t, const char *format, ...) __attribute__((format(prin
 int tool_usage(const tool *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What is wrong with an option for which getopt_long returned ':' or '?'.  Options without a short form have values from 256
- * on. */
+ * on, and of the others that have no value there is -h alone. */
 int tool_bad_option(const tool *t, int returned, char **argv);
 
 /* Reads the value of an option: 0 and *out, or, with a message, EXIT_USAGE. */
 int tool_integer(const tool *t, const char *option, const char *text, int low, int high, int *out);
-int tool_number(const tool *t, const char *option, const char *text, double low, double high, double *out);
+int tool_seconds(const tool *t, const char *option, const char *text, double low, double high, double *out);
 
 /* Prints the help to standard output; returns 0. */
 int tool_help(const tool *t);

@@ -6,6 +6,7 @@
 set -u
 
 build=$(cd "${1:-build}" && pwd) || exit 2
+man=$(cd "$(dirname "$0")/../../docs/man" && pwd) || exit 2
 zro=$build/bin/zro
 hello=$build/examples/01_hello
 tests=$build/bin/zro-tests
@@ -105,6 +106,12 @@ for n in 0 -1 x 2x '' 4097 99999999999999999999; do
     run run -n "$n" true
     is "run.ranks.$n" refuses "\"$n\""
 done
+run run --version
+is unknown.option.whole refuses '^zro run: there is no option --version$'
+run run --help=1
+is help.value refuses '^zro run: --help=1: this option has no value$'
+run run --timeout 10m true
+is run.timeout.unit refuses '"10m", must be a number of seconds'
 run run -n
 is run.ranks.missing refuses 'needs a value'
 for option in '--bind core2' '--bind=' '--timeout 0' '--timeout x' '--timeout -1' '--grace -1' '--grace nan' '--restarts -1' \
@@ -119,6 +126,9 @@ run help run
 for option in --ranks --bind --no-prefix --pipe --timeout --grace --restarts --help; do
     is "help.run.$option" says "$option"
 done
+sed -n 's/^  ....\(--[a-z-]*\).*/\1/p' out | sort >options
+sed -n 's/^\.It .*Fl -\([a-z-]*\).*/--\1/p' "$man/zro-run.1" | sort >man_options
+is help.run.man cmp options man_options
 run bench
 is bench.nothing refuses 'group'
 run bench frobnicate
@@ -375,6 +385,9 @@ run run -n 2 --restarts 2 nosuch-program
 is run.nosuch.path exits 127
 is run.nosuch.path.text complains '"nosuch-program" (looked for in PATH'
 is run.nosuch.once [ "$(wc -l <err)" -eq 1 ]
+run run -n 2 'echo hello'
+is run.quoted exits 127
+is run.quoted.text complains '"echo hello" (a program and its arguments are separate words'
 run run -n 2 "$dir"
 is run.directory exits 126
 is run.directory.text complains 'Is a directory'
