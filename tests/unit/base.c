@@ -349,7 +349,8 @@ static void params_are_checked(void **state)
     (void)state;
     assert_int_equal(zro__param_check(&p, 3), ZRO_OK);
     p.data = NULL;
-    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, "parameter 3: data is NULL; point it at its values, or let zro_params_alloc hand out memory");
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID,
+            "parameter 3: data is NULL; point it at its values, or let zro_params_alloc hand out memory");
     p.shape[0] = 0;
     assert_int_equal(zro__param_check(&p, 3), ZRO_OK);
     p.name = "w";
