@@ -44,6 +44,8 @@ void bed_split(bed *to, const bed *from, const size_t *lengths, size_t n)
 
     bed_init(to, from->params[0].dtype, from->params[0].grad_dtype, lengths, n);
     for (size_t i = 0; i < n; i++) {
+        if (lengths[i] == 0)
+            continue;
         memcpy(to->params[i].data, (const char *)from->params[0].data + at * from->size, lengths[i] * from->size);
         memcpy(to->params[i].grad, (const char *)from->params[0].grad + at * from->grad_size, lengths[i] * from->grad_size);
         at += lengths[i];
