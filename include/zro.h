@@ -1,7 +1,7 @@
 /* zro: the zero redundancy optimizer in C.
  *
  * One header, in tiers: status | types | settings | links | groups | starting ranks | collective calls | submitted work |
- * group memory | parameters | plan | optimizer | state | schedules | lbfgs | statistics | tables: rule.
+ * group memory | parameters | plan | optimizer | state | schedules | save and resume | lbfgs | statistics | tables: rule.
  *
  * Words.  A rank is one process or thread that takes part; a group is a set of ranks that talk to each other.  "Collective"
  * calls are made by every rank of the group, in the same order on all; "local" calls concern the calling rank alone and
@@ -904,8 +904,10 @@ ZRO_MUST zro_status zro_optim_set_scale(zro_optim *optim, double scale, uint32_t
 /* ---- state ---- */
 
 /* A copy of an optimizer's state, independent of the optimizer: groups with their values, parameters by index and name, slots
- * by name.  It does not have the values of the parameters.  Names of values and slots are PyTorch's; the first of a list is
- * "betas:0". */
+ * by name.  It may also have the data of the parameters, the positions of schedules, and numbers of the program's own.  Names
+ * of values and slots are PyTorch's; the first of a list is "betas:0".
+ *
+ * A program that only wants to save and go on later needs none of this: see "save and resume". */
 typedef struct zro_state zro_state;
 
 /* Brings the whole state to rank `to`, or to all ranks (ZRO_ALL).  Each shard is sent once, in pieces.  On other ranks no
@@ -915,10 +917,15 @@ typedef struct zro_state zro_state;
  * STATE  parameters are torn (zro_optim_step), or owners of one parameter disagree about a slot that is a single number */
 ZRO_MUST zro_status zro_optim_consolidate(zro_optim *optim, int to, zro_state **out);
 
+/* The same, and the state has the data of the parameters, too, each element as its owner has it.  Data travels as state does. */
+ZRO_MUST zro_status zro_optim_consolidate_with_data(zro_optim *optim, int to, zro_state **out);
+
 /* Takes over values and state from an optimizer that was sharded or not, with any plan; `state` stays as it is.  Everything is
  * checked before anything changes.  Values that say how PyTorch computes (foreach, fused, capturable, differentiable), or that
  * its schedules keep there, are ignored.  A parameter without slots has no state yet; a missing "master" is made from the
- * parameter.  Collective: every rank passes the same state.
+ * parameter.  Parameters whose data the state has get it, on all ranks.  Schedules stay where they are: zro_schedules_load puts
+ * them to their positions afterwards; a schedule that was made before, and for which that is not done, warns when it is stepped.
+ * Collective: every rank passes the same state.
  *
  * INVALID   the number of groups or parameters, or a name, shape, type, slot or value is not that of this optimizer; the text
  *           names it
@@ -942,6 +949,14 @@ ZRO_MUST zro_status zro_state_add_slot(zro_state *state, size_t param, const cha
                                        size_t count);
 ZRO_MUST zro_status zro_state_set_value(zro_state *state, size_t group, const char *name, double value);
 
+/* Gives a parameter of a state made by hand its data, as many elements as it has, in its type.  `data` is copied; NULL: zeros. */
+ZRO_MUST zro_status zro_state_add_data(zro_state *state, size_t param, const void *data);
+
+/* Numbers of the program's own, such as the epoch or the position in the data: at most 256, each under a name.  set replaces a
+ * number, or adds one.  get: INVALID if there is none of this name.  Local. */
+ZRO_MUST zro_status zro_state_set_number(zro_state *state, const char *name, double value);
+ZRO_MUST zro_status zro_state_get_number(const zro_state *state, const char *name, double *value);
+
 /* How many steps the optimizer had made, and its loss scale. */
 typedef struct zro_progress {
     uint64_t steps;          /* calls of step, skipped ones included */
@@ -956,12 +971,13 @@ ZRO_MUST zro_status zro_state_set_progress(zro_state *state, const zro_progress 
 /* Queries.  Local.  On a rank that has no state (NULL), calls that return a number return 0, and calls that return a status
  * return STATE, with a text that says what to call.
  *
- * group: the index of its first parameter, the number of its parameters, and the number of its values.  param: name, shape and
- * types, without data.  slot: its data is writable until destroy; it is absent if the parameter has no such slot. */
+ * group: the index of its first parameter, the number of its parameters, and the number of its values.  param: name, shape,
+ * types, and data, which is NULL if the state does not have it.  slot: it is absent if the parameter has no such slot.  The data
+ * of both is writable until destroy. */
 ZRO_API const char *zro_state_rule(const zro_state *state); /* NULL if there is no state */
 ZRO_API size_t zro_state_groups(const zro_state *state);
 ZRO_API size_t zro_state_params(const zro_state *state);
-ZRO_API uint64_t zro_state_bytes(const zro_state *state); /* of all slots together */
+ZRO_API uint64_t zro_state_bytes(const zro_state *state); /* of all slots, and of the parameters' data, together */
 ZRO_MUST zro_status zro_state_group(const zro_state *state, size_t group, size_t *first, size_t *n, size_t *n_values);
 ZRO_MUST zro_status zro_state_value(const zro_state *state, size_t group, size_t i, zro_value *value);
 ZRO_MUST zro_status zro_state_get_value(const zro_state *state, size_t group, const char *name, double *value);
@@ -971,15 +987,16 @@ ZRO_API const char *zro_state_slot_name(const zro_state *state, size_t param, si
 ZRO_MUST zro_status zro_state_slot(const zro_state *state, size_t param, const char *name, zro_slot *slot);
 
 /* A state as a safetensors file (write, read), or as the bytes of one (pack, unpack; freed by zro_bytes_free): tensors
- * "<slot>:0:<name>" and one JSON text of metadata.  Local.
+ * "<slot>:0:<name>", the data of parameters as tensors "<name>", which other readers of safetensors see as the model, and one
+ * JSON text of metadata.  Local.
  *
  * A file is written beside `path`, synced and renamed over it: a write that fails, or is killed, leaves the old file.  The new
  * one has the old one's mode and, where permitted, owner and group.  A symbolic link stays, and the file that it leads to is
  * written; if it leads to nothing, that file is made, as open(2) does.  What a killed write has left in the folder (".zro-*",
  * seldom) the next write to the same place removes.
  *
- * INVALID      two parameters have the same name, or a value is not finite: such a state cannot be written; `path` is a folder,
- *              a device, a pipe or a socket
+ * INVALID      two parameters, or a parameter and a slot, would be tensors of the same name, or a value is not finite: such a
+ *              state cannot be written; `path` is a folder, a device, a pipe or a socket
  * SYSTEM       the file cannot be written or read: no room, no right, larger than the limit on file sizes (ulimit -f), ...
  * FORMAT       these bytes are no such file; the text says where they differ
  * UNSUPPORTED  the library was built without checkpoints (ZRO_CHECKPOINT=OFF) */
@@ -1076,6 +1093,59 @@ ZRO_MUST zro_status zro_schedule_sequential(zro_schedule *const *schedules, size
 ZRO_MUST zro_status zro_schedule_step(zro_schedule *schedule);
 ZRO_MUST zro_status zro_schedule_step_metric(zro_schedule *schedule, double metric);
 ZRO_API void zro_schedule_destroy(zro_schedule *schedule);
+
+/* Where schedules are, in a state: their kinds and arguments, how often they were stepped, the groups' first lr and, of a
+ * plateau, its history.  Of a lambda schedule only the position is there.
+ *
+ * zro_state_set_schedules puts the positions of n schedules into a state, instead of those that it had.
+ * zro_schedules_load puts schedules of the same kinds with the same arguments, in the same order, to the positions that the
+ * state has, after the state was loaded into their optimizer: it changes no lr.  Everything is checked before anything changes.
+ * Both are local.
+ *
+ * INVALID  the number of schedules, or a kind or an argument is not that of the state; the text names it; a schedule was taken
+ *          over by another one */
+ZRO_MUST zro_status zro_state_set_schedules(zro_state *state, zro_schedule *const *schedules, size_t n);
+ZRO_API size_t zro_state_schedules(const zro_state *state); /* those that were taken over by others do not count */
+ZRO_MUST zro_status zro_schedules_load(zro_schedule *const *schedules, size_t n, const zro_state *state);
+
+/* ---- save and resume ---- */
+
+/* What is saved beside an optimizer and its parameters.  Fill it by the initializer, the same way for both calls. */
+typedef struct zro_save_config {
+    size_t struct_size;
+    zro_schedule *const *schedules; /* the schedules of the optimizer, not those that other schedules have taken over */
+    size_t n_schedules;
+    zro_value *numbers; /* the program's own, such as the epoch: save writes their values, resume sets them */
+    size_t n_numbers;
+} zro_save_config;
+/* clang-format off */
+#define ZRO_SAVE_CONFIG_INIT { sizeof(zro_save_config), NULL, 0, NULL, 0 }
+/* clang-format on */
+ZRO_API void zro_save_config_init(zro_save_config *config);
+
+/* Everything that a training needs in order to go on, in one safetensors file: the data of the parameters, the optimizer's
+ * groups and state, the loss scale, the positions of schedules, numbers of the program's own.  NULL as config: there are neither
+ * schedules nor numbers.
+ *
+ * save: each shard is sent to rank 0 in pieces, and rank 0 writes the file, beside `path`, and renames it over it.  Other ranks
+ * take no memory and need no file system.
+ *
+ * resume: the program makes model, optimizer and schedules as it did before, on any number of ranks and with any plan, and then
+ * calls resume instead of setting initial values.  Rank 0 reads the file.  Parameters get their data on all ranks, where they lie;
+ * masters get the bits that they had.  The next step is the one that would have come next: on the same number of ranks with the
+ * same bits, and on another number with the same bits if the gradients are the same.
+ *
+ * Collective.  A failure on one rank is an error on all, with its text.  A save that fails leaves the old file; everything is
+ * checked before a resume changes anything.
+ *
+ * INVALID      save: as zro_state_write; resume: the file is of another model, of other schedules, or does not have the data of
+ *              the parameters or a number; the text names it; a schedule belongs to another optimizer
+ * STATE        save: parameters are torn (zro_optim_step)
+ * SYSTEM       rank 0 cannot write or read the file
+ * FORMAT       resume: this is no file that zro has written
+ * UNSUPPORTED  the library was built without checkpoints (ZRO_CHECKPOINT=OFF) */
+ZRO_MUST zro_status zro_optim_save(zro_optim *optim, const char *path, const zro_save_config *config);
+ZRO_MUST zro_status zro_optim_resume(zro_optim *optim, const char *path, const zro_save_config *config);
 
 /* ---- lbfgs ---- */
 

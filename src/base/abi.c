@@ -21,8 +21,9 @@ const zro_abi_entry *zro_abi(size_t *count)
         SIZE(zro_rmsprop_config), SIZE(zro_rprop_config),   SIZE(zro_asgd_config),     SIZE(zro_nadam_config),
         SIZE(zro_radam_config),   SIZE(zro_value),          SIZE(zro_param_group),     SIZE(zro_optim_config),
         SIZE(zro_slot),           SIZE(zro_progress),       SIZE(zro_step_info),       SIZE(zro_one_cycle_config),
-        SIZE(zro_plateau_config), SIZE(zro_lbfgs_config),   SIZE(zro_stats),           SIZE(zro_hyper),
-        SIZE(zro_slot_spec),      SIZE(zro_rule_step),      SIZE(zro_rule_tile),       SIZE(zro_rule),
+        SIZE(zro_plateau_config), SIZE(zro_save_config),    SIZE(zro_lbfgs_config),    SIZE(zro_stats),
+        SIZE(zro_hyper),          SIZE(zro_slot_spec),      SIZE(zro_rule_step),       SIZE(zro_rule_tile),
+        SIZE(zro_rule),
     };
 
     if (count != NULL)

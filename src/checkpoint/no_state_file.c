@@ -1,5 +1,8 @@
 /* A build without checkpoints: states can be made, loaded and broadcast, but neither written nor read. */
+#include "base/settings.h"
 #include "base/status.h"
+
+ZRO__DEFINE_INIT(zro_save_config, ZRO_SAVE_CONFIG_INIT)
 
 static zro_status refuse(const char *call)
 {
@@ -38,4 +41,20 @@ zro_status zro_state_unpack(const void *bytes, size_t n, zro_state **out)
     if (out != NULL)
         *out = NULL;
     return refuse("state_unpack");
+}
+
+zro_status zro_optim_save(zro_optim *optim, const char *path, const zro_save_config *config)
+{
+    (void)optim;
+    (void)path;
+    (void)config;
+    return refuse("optim_save");
+}
+
+zro_status zro_optim_resume(zro_optim *optim, const char *path, const zro_save_config *config)
+{
+    (void)optim;
+    (void)path;
+    (void)config;
+    return refuse("optim_resume");
 }

@@ -29,7 +29,7 @@
 
 enum { LENGTH_BYTES = 8, MAX_HEADER = 100000000, MAX_DEPTH = 16, PADDING = 8 };
 
-#define METADATA "__metadata__"
+#define METADATA ZRO__TENSORS_METADATA
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "data is little-endian; build with ZRO_CHECKPOINT=OFF elsewhere");
 _Static_assert(sizeof(size_t) == 8, "offsets of a file are sizes in memory");

@@ -7,6 +7,8 @@
 #include "checkpoint/source.h"
 #include "zro.h"
 
+#define ZRO__TENSORS_METADATA "__metadata__" /* the key of the header that is no tensor */
+
 typedef struct zro__tensor {
     const char *name;
     const void *data; /* to be written; unused by the reader */

@@ -1,8 +1,9 @@
 /* A state as a safetensors file, or as its bytes.
  *
- * Tensors are named "<slot>:0:<parameter>" (0: the first element; a parameter without a name is called by its index); arrays
- * have their parameter's shape, single numbers the shape [].  Everything else is one JSON text under the metadata's key "zro"
- * (state_json.c).
+ * Tensors of slots are named "<slot>:0:<parameter>" (0: the first element; a parameter without a name is called by its index);
+ * arrays have their parameter's shape, single numbers the shape [].  The tensor of a parameter's data has the parameter's name
+ * alone, as in files of models.  Everything else is one JSON text under the metadata's key "zro" (state_json.c), which also says
+ * of which parameters there is data: so a tensor is never taken for something else, whatever the names are.
  *
  * Reading makes the state without slots first, announces a slot for each tensor in the order of the data, takes one block, and
  * reads the data straight into it: the file exists once in memory. */
@@ -58,6 +59,30 @@ static zro_status labels_make(const zro_state *s, label **out)
     return ZRO_OK;
 }
 
+static const label *find_label(const zro_state *s, const label *labels, const char *name)
+{
+    const label key = { .name = name };
+
+    return bsearch(&key, labels, s->n_params, sizeof *labels, by_name);
+}
+
+/* The parameter of a tensor and, written into `slot`, the name of its slot. */
+static zro_status split_name(const char *name, const zro_state *s, const label *labels, char *slot, size_t *param)
+{
+    const size_t bytes = strcspn(name, ":");
+    const label *found;
+
+    if (bytes > ZRO__STATE_NAME_BYTES || strncmp(name + bytes, ":0:", 3) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its name must be <slot>:0:<parameter>", name);
+    memcpy(slot, name, bytes);
+    slot[bytes] = '\0';
+    found = find_label(s, labels, name + bytes + 3);
+    if (found == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: there is no parameter %s", name, name + bytes + 3);
+    *param = found->param;
+    return ZRO_OK;
+}
+
 /* ---- writing ---- */
 
 /* What a file is made of. */
@@ -74,12 +99,15 @@ static void image_free(image *im)
     zro__free(im->header);
 }
 
-/* Writes the name of a slot's tensor into a buffer, or measures it if there is none; returns its bytes, the 0 included. */
+/* Writes the name of a slot's tensor, or of one with a parameter's data, into a buffer, or measures it if there is none; returns
+ * its bytes, the 0 included. */
 static size_t put_key(const zro_state *s, const zro__state_slot *slot, char *key, size_t bytes)
 {
     char number[ZRO__NAME_BYTES];
     const char *param = zro__param_name(zro__state_text(s, s->params[slot->param].name), slot->param, number);
 
+    if (slot->name == ZRO__STATE_NONE)
+        return 1 + (size_t)snprintf(key, bytes, "%s", param);
     return 1 + (size_t)snprintf(key, bytes, "%s:0:%s", zro__state_text(s, slot->name), param);
 }
 
@@ -108,6 +136,35 @@ static zro_status list_tensors(const zro_state *s, image *im)
     return st;
 }
 
+/* Finds a tensor of data that has the name of another tensor.  That of a slot ends with the name of its parameter, so only a
+ * parameter whose own name is "<slot>:0:<parameter>" can have it. */
+static zro_status check_names(const zro_state *s, const label *labels)
+{
+    char slot[ZRO__STATE_NAME_BYTES + 1];
+    zro_status st = ZRO_OK;
+
+    for (size_t i = 0; st == ZRO_OK && i < s->n_params; i++) {
+        const char *name = text_of(&labels[i]);
+        size_t param = 0, at;
+
+        if (!s->params[labels[i].param].has_data)
+            continue;
+        if (strcmp(name, ZRO__TENSORS_METADATA) == 0)
+            return zro__fail(ZRO_ERR_INVALID, "no tensor can be named %s, as the data of a parameter of this name would be",
+                             name);
+        if (strstr(name, ":0:") == NULL || split_name(name, s, labels, slot, &param) != ZRO_OK)
+            continue;
+        for (at = s->params[param].slots.first; at != ZRO__STATE_NONE; at = s->slots[at].next)
+            if (strcmp(zro__state_text(s, s->slots[at].name), slot) == 0)
+                return zro__fail(
+                    ZRO_ERR_INVALID,
+                    "two tensors would be named %s: the data of this parameter, and slot %s of another one; rename the "
+                    "parameter",
+                    name, slot);
+    }
+    return st;
+}
+
 static zro_status image_make(const zro_state *s, image *im)
 {
     label *labels = NULL;
@@ -117,6 +174,8 @@ static zro_status image_make(const zro_state *s, image *im)
     *im = (image){ 0 };
     if (st == ZRO_OK)
         st = labels_make(s, &labels);
+    if (st == ZRO_OK)
+        st = check_names(s, labels);
     zro__free(labels); /* made to see that no two are the same */
     if (st == ZRO_OK)
         st = list_tensors(s, im);
@@ -176,43 +235,56 @@ zro_status zro_state_pack(const zro_state *s, void **bytes, size_t *n)
 
 /* ---- reading ---- */
 
-/* The parameter of a tensor and, written into `slot`, the name of its slot. */
-static zro_status split_name(const char *name, const zro_state *s, const label *labels, char *slot, size_t *param)
+static int has_shape(const zro__tensor *t, const zro__state_param *p)
 {
-    const size_t bytes = strcspn(name, ":");
-    label key = { 0 };
-    const label *found;
+    return t->n_dims == p->n_dims && memcmp(t->shape, p->shape, t->n_dims * sizeof *t->shape) == 0;
+}
 
-    if (bytes > ZRO__STATE_NAME_BYTES || strncmp(name + bytes, ":0:", 3) != 0)
-        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its name must be <slot>:0:<parameter>", name);
-    memcpy(slot, name, bytes);
-    slot[bytes] = '\0';
-    key.name = name + bytes + 3;
-    found = bsearch(&key, labels, s->n_params, sizeof *labels, by_name);
-    if (found == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "tensor %s: there is no parameter %s", name, key.name);
-    *param = found->param;
-    return ZRO_OK;
+static zro_status plan_data(const zro__tensor *t, size_t param, zro_state *s)
+{
+    const zro__state_param *p = &s->params[param];
+
+    if (!has_shape(t, p))
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its shape is not that of its parameter", t->name);
+    if (t->dtype != p->dtype)
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its type is %s, its parameter's %s", t->name, zro_dtype_name(t->dtype),
+                         zro_dtype_name(p->dtype));
+    return zro__state_plan_data(s, param);
 }
 
 static zro_status plan_tensor(const zro__tensor *t, const label *labels, zro_state *s)
 {
+    const label *named = find_label(s, labels, t->name);
     char slot[ZRO__STATE_NAME_BYTES + 1];
     const zro__state_param *p;
     size_t param = 0;
-    zro_status st = split_name(t->name, s, labels, slot, &param);
+    zro_status st;
     int whole;
 
+    if (named != NULL && s->params[named->param].has_data)
+        return plan_data(t, named->param, s);
+    st = split_name(t->name, s, labels, slot, &param);
     if (st != ZRO_OK)
         return st;
     p = &s->params[param];
-    whole = t->n_dims == p->n_dims && memcmp(t->shape, p->shape, t->n_dims * sizeof *t->shape) == 0;
+    whole = has_shape(t, p);
     if (!whole && t->n_dims != 0)
         return zro__fail(ZRO_ERR_INVALID, "tensor %s: its shape is neither its parameter's nor []", t->name);
     st = zro__state_plan_slot(s, param, slot, t->dtype, whole ? p->count : 1);
     if (st == ZRO_OK)
         s->slots[s->n_slots - 1].single = !whole;
     return st;
+}
+
+static zro_status check_data(const zro_state *s)
+{
+    char name[ZRO__NAME_BYTES];
+
+    for (size_t i = 0; i < s->n_params; i++)
+        if (s->params[i].has_data && s->params[i].data == ZRO__STATE_NONE)
+            return zro__fail(ZRO_ERR_INVALID, "tensor %s, with the data of the parameter, is missing",
+                             zro__param_name(zro__state_text(s, s->params[i].name), i, name));
+    return ZRO_OK;
 }
 
 static zro_status read_slots(zro__source *source, const zro__tensors *tensors, zro_state *s)
@@ -223,6 +295,8 @@ static zro_status read_slots(zro__source *source, const zro__tensors *tensors, z
     for (size_t i = 0; i < tensors->n && st == ZRO_OK; i++)
         st = plan_tensor(&tensors->list[i], labels, s);
     zro__free(labels);
+    if (st == ZRO_OK)
+        st = check_data(s);
     if (st == ZRO_OK)
         st = zro__state_take(s);
     for (size_t i = 0; i < tensors->n && st == ZRO_OK; i++)

@@ -2,8 +2,13 @@
  *
  *   {"format": 1, "rule": "adamw", "steps": 7, "scale": 65536.0, "growth_tracker": 3,
  *    "groups": [{"lr": 0.1, "betas": [0.9, 0.999], "amsgrad": false, "params": [0, 1]}],
- *    "params": [{"name": "w", "shape": [2, 3], "dtype": "f32"},
- *               {"name": null, "shape": [], "dtype": "bf16", "grad_dtype": "f32"}]}
+ *    "params": [{"name": "w", "shape": [2, 3], "dtype": "f32", "data": true},
+ *               {"name": null, "shape": [], "dtype": "bf16", "grad_dtype": "f32"}],
+ *    "schedules": [{"kind": "sequential", "children": 2, "milestones": [10], "steps": 12}, {"kind": "linear", ...}, ...],
+ *    "numbers": {"epoch": 3}}
+ *
+ * "data": there is a tensor with the parameter's data.  The children of a schedule come after it; all its other keys are numbers
+ * and lists of numbers.  In schedules and numbers, what is not finite is a text: "inf", "-inf", "nan".  These keys may be missing.
  *
  * The keys of groups are PyTorch's; the values "betas:0" and "betas:1" of a state are a list here.  Parameters are numbered
  * over all groups, in order.  Numbers have 17 digits, enough for every double, and do not follow the locale.
@@ -113,9 +118,65 @@ static json_t *json_of_param(const zro_state *s, const zro__state_param *p)
 
     for (uint32_t i = 0; i < p->n_dims; i++)
         failed |= json_array_append_new(json_object_get(out, "shape"), json_integer((json_int_t)p->shape[i]));
+    if (p->has_data)
+        failed |= json_object_set_new(out, "data", json_true());
     if (p->grad_dtype != ZRO_SAME && p->grad_dtype != p->dtype)
         failed |= json_object_set_new(out, "grad_dtype", json_string(zro_dtype_name(p->grad_dtype)));
     return whole_or_null(out, failed);
+}
+
+/* A number that may be anything; integers without a point. */
+static json_t *json_of_number(double value)
+{
+    if (!isfinite(value))
+        return json_string(isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    if (!signbit(value) && value < 0x1p53 && value == floor(value))
+        return json_integer((json_int_t)value);
+    return json_real(value);
+}
+
+/* The elements of a list follow each other: "milestones:0", "milestones:1", ... */
+static json_t *json_of_schedule(const zro_state *s, const zro__state_schedule *row)
+{
+    json_t *out = json_pack("{s:s}", "kind", zro__state_text(s, row->kind)), *list;
+    char key[ZRO__STATE_NAME_BYTES + 1];
+    int failed = 0;
+
+    if (row->n_children > 0)
+        failed |= json_object_set_new(out, "children", json_integer((json_int_t)row->n_children));
+    for (size_t i = row->first; i < row->first + row->n && !failed; i++) {
+        const char *name = zro__state_text(s, s->positions[i].name);
+        const size_t bytes = strcspn(name, ":");
+
+        snprintf(key, sizeof key, "%.*s", (int)bytes, name);
+        list = json_object_get(out, key);
+        if (name[bytes] == '\0')
+            failed |= json_object_set_new(out, key, json_of_number(s->positions[i].value));
+        else if (list == NULL)
+            failed |= json_object_set_new(out, key, json_pack("[o]", json_of_number(s->positions[i].value)));
+        else
+            failed |= json_array_append_new(list, json_of_number(s->positions[i].value));
+    }
+    return whole_or_null(out, failed);
+}
+
+/* Both keys are there only if there is something to say. */
+static int put_numbers(const zro_state *s, json_t *out)
+{
+    json_t *schedules = json_array(), *numbers = json_object();
+    int failed = 0;
+
+    for (size_t i = 0; i < s->n_schedules && !failed; i++)
+        failed |= json_array_append_new(schedules, json_of_schedule(s, &s->schedules[i]));
+    for (size_t i = 0; i < s->n_numbers; i++)
+        failed |= json_object_set_new(numbers, zro__state_text(s, s->numbers[i].name), json_of_number(s->numbers[i].value));
+    if (s->n_schedules > 0)
+        failed |= json_object_set(out, "schedules", schedules);
+    if (s->n_numbers > 0)
+        failed |= json_object_set(out, "numbers", numbers);
+    json_decref(schedules);
+    json_decref(numbers);
+    return failed;
 }
 
 static json_t *json_of_state(const zro_state *s)
@@ -130,6 +191,7 @@ static json_t *json_of_state(const zro_state *s)
         failed |= json_array_append_new(groups, json_of_group(s, &s->groups[i]));
     for (size_t i = 0; i < s->n_params && !failed; i++)
         failed |= json_array_append_new(params, json_of_param(s, &s->params[i]));
+    failed |= put_numbers(s, out);
     return whole_or_null(out, failed);
 }
 
@@ -249,6 +311,7 @@ static zro_dtype dtype_of(const json_t *json)
 static zro_status get_param(zro_state *s, const json_t *json)
 {
     const json_t *name = json_object_get(json, "name"), *grad = json_object_get(json, "grad_dtype");
+    const json_t *data = json_object_get(json, "data");
     zro_param p = ZRO_PARAM_INIT;
     char of[40];
     zro_status st;
@@ -262,7 +325,13 @@ static zro_status get_param(zro_state *s, const json_t *json)
     st = zro__json_shape(of, json_object_get(json, "shape"), p.shape, &p.n_dims);
     if (st == ZRO_OK && (p.dtype == ZRO_SAME || (grad != NULL && p.grad_dtype == ZRO_SAME)))
         st = zro__fail(ZRO_ERR_INVALID, "%s: %s is no element type", of, p.dtype == ZRO_SAME ? "dtype" : "grad_dtype");
-    return st == ZRO_OK ? zro_state_add_param(s, &p) : st;
+    if (st == ZRO_OK && data != NULL && !json_is_boolean(data))
+        st = zro__fail(ZRO_ERR_INVALID, "%s: data is %s, must be true or false", of, type_name(data));
+    if (st == ZRO_OK)
+        st = zro_state_add_param(s, &p);
+    if (st == ZRO_OK)
+        s->params[s->n_params - 1].has_data = json_is_true(data);
+    return st;
 }
 
 /* Reads a group's parameters, which must be the next ones in the list of all. */
@@ -302,6 +371,101 @@ static zro_status get_group(zro_state *s, json_t *json, const json_t *params)
     return st != ZRO_OK ? st : get_params(s, json_object_get(json, "params"), params);
 }
 
+/* ---- reading schedules and numbers ---- */
+
+static zro_status number_of(const char *of, const char *name, const json_t *json, double *out)
+{
+    static const struct {
+        const char *text;
+        double value;
+    } special[] = { { "inf", HUGE_VAL }, { "-inf", -HUGE_VAL }, { "nan", NAN } };
+    const char *text = json_string_value(json);
+
+    *out = json_number_value(json);
+    if (json_is_number(json))
+        return ZRO_OK;
+    for (size_t i = 0; text != NULL && i < sizeof special / sizeof *special; i++)
+        if (strcmp(text, special[i].text) == 0) {
+            *out = special[i].value;
+            return ZRO_OK;
+        }
+    return zro__fail(ZRO_ERR_INVALID, "%s: %.100s is %s, must be a number, \"inf\", \"-inf\" or \"nan\"", of, name,
+                     type_name(json));
+}
+
+static zro_status get_position(zro_state *s, const char *of, const char *name, const json_t *json)
+{
+    const size_t n = json_is_array(json) ? json_array_size(json) : 1;
+    char element[ZRO__STATE_NAME_BYTES + 32];
+    zro_status st = ZRO_OK;
+    double value;
+
+    if (strchr(name, ':') != NULL)
+        return zro__fail(ZRO_ERR_INVALID, "%s: the name %.100s must not contain ':'", of, name);
+    for (size_t i = 0; i < n && st == ZRO_OK; i++) {
+        if (json_is_array(json))
+            snprintf(element, sizeof element, "%.*s:%zu", ZRO__STATE_NAME_BYTES, name, i);
+        else
+            snprintf(element, sizeof element, "%.*s", ZRO__STATE_NAME_BYTES + 1, name);
+        st = number_of(of, name, json_is_array(json) ? json_array_get(json, i) : json, &value);
+        if (st == ZRO_OK)
+            st = zro__state_add_position(s, element, value);
+    }
+    return st;
+}
+
+static zro_status get_schedule(zro_state *s, json_t *json)
+{
+    const json_t *kind = json_object_get(json, "kind");
+    json_int_t children = 0;
+    const char *name;
+    json_t *value;
+    char of[40];
+    zro_status st = get_integer(json, "children", INT32_MAX, &children);
+
+    snprintf(of, sizeof of, "schedule %zu", s->n_schedules);
+    if (st == ZRO_OK && !json_is_string(kind))
+        st = zro__fail(ZRO_ERR_INVALID, "%s: kind is %s, must be a text", of, type_name(kind));
+    if (st == ZRO_OK)
+        st = zro__state_add_schedule(s, json_string_value(kind), (size_t)children);
+    json_object_foreach(json, name, value)
+    {
+        if (st == ZRO_OK && strcmp(name, "kind") != 0 && strcmp(name, "children") != 0)
+            st = get_position(s, of, name, value);
+    }
+    return st;
+}
+
+static zro_status get_schedules(zro_state *s, const json_t *json)
+{
+    zro_status st = ZRO_OK;
+
+    if (json != NULL && !json_is_array(json))
+        return zro__fail(ZRO_ERR_INVALID, "schedules is %s, must be a list", type_name(json));
+    for (size_t i = 0; i < json_array_size(json) && st == ZRO_OK; i++)
+        st = get_schedule(s, json_array_get(json, i));
+    return st == ZRO_OK ? zro__state_check_schedules(s) : st;
+}
+
+static zro_status get_numbers(zro_state *s, json_t *json)
+{
+    zro_status st = ZRO_OK;
+    const char *name;
+    json_t *value;
+    double number;
+
+    if (json != NULL && !json_is_object(json))
+        return zro__fail(ZRO_ERR_INVALID, "numbers is %s, must be an object", type_name(json));
+    json_object_foreach(json, name, value)
+    {
+        if (st == ZRO_OK)
+            st = number_of("numbers", name, value, &number);
+        if (st == ZRO_OK)
+            st = zro_state_set_number(s, name, number);
+    }
+    return st;
+}
+
 static zro_status fill(const json_t *json, zro_state *s)
 {
     const json_t *groups = json_object_get(json, "groups"), *params = json_object_get(json, "params");
@@ -315,7 +479,9 @@ static zro_status fill(const json_t *json, zro_state *s)
         st = get_group(s, json_array_get(groups, i), params);
     if (st == ZRO_OK && s->n_params != json_array_size(params))
         return zro__fail(ZRO_ERR_INVALID, "parameter %zu is in no group", s->n_params);
-    return st;
+    if (st == ZRO_OK)
+        st = get_schedules(s, json_object_get(json, "schedules"));
+    return st == ZRO_OK ? get_numbers(s, json_object_get(json, "numbers")) : st;
 }
 
 zro_status zro__state_from_json(const json_t *json, zro_state **out)

@@ -1,8 +1,8 @@
 /* The zro_optim handle, for the modules that make it up and for what stands on it.
  *
  * optim.c makes and destroys it, extend.c adds parameter groups, compare_ranks.c compares the ranks, step.c steps and publishes,
- * access.c is what a program may ask for and change, describe.c tells about it, state_consolidate.c takes its state out, state_load.c puts
- * it back. */
+ * access.c is what a program may ask for and change, describe.c tells about it, state_consolidate.c takes its state out,
+ * state_load.c puts it back. */
 #ifndef ZRO_ZERO_OPTIM_H
 #define ZRO_ZERO_OPTIM_H
 
@@ -34,10 +34,12 @@ struct zro_optim {
     double *defaults;     /* the values of groups that do not set their own */
     double *scratch;      /* the values of a group, while they are being changed */
     zro_settings settings;
-    zro__pool *pool; /* the group's, or the handle's own if there is no group; NULL: one thread */
-    pid_t process;   /* the process that made the handle and has the threads of the pool */
-    int said_idle;   /* 1: the log has been told that a step found nothing to do */
-    int said_first;  /* 1: the ranks' first values and gradients have been compared */
+    zro__pool *pool;       /* the group's, or the handle's own if there is no group; NULL: one thread */
+    pid_t process;         /* the process that made the handle and has the threads of the pool */
+    int said_idle;         /* 1: the log has been told that a step found nothing to do */
+    int said_first;        /* 1: the ranks' first values and gradients have been compared */
+    uint64_t n_loads;      /* how many states have been loaded */
+    uint64_t loaded_steps; /* the steps that the last of them had made */
     zro_plan *plan;
     zro_switch bucket_views;
     zro__views *views;
@@ -69,6 +71,9 @@ int zro__optim_ranks(const zro_optim *optim);
  * Collective over `group`, which may be NULL; on failure nothing has changed. */
 zro_status zro__optim_extend(zro_optim *optim, zro_group *group, const zro_param_group *groups, size_t n_groups,
                              const zro_plan_config *plan, zro__call call, zro_status st);
+
+/* Whether all parameters have their data, where zro has put it if it was zro.  INVALID, STATE. */
+zro_status zro__optim_check_data(const zro_optim *optim);
 
 /* All ranges of the parameters [first, end), sorted by parameter and first element, and how many there are. */
 const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t end, size_t *n);

@@ -14,33 +14,13 @@
 #include <string.h>
 
 #include "base/cpu.h"
-#include "base/memory.h"
 #include "base/settings.h"
 #include "base/status.h"
-#include "optim/lr.h"
 #include "optim/values.h"
 #include "zero/optim.h"
+#include "zero/schedule.h"
 
-/* One number per parameter group. */
-typedef struct values {
-    double *lr, *momentum;
-} values;
-
-struct zro_schedule {
-    zro__arena arena; /* the memory of this handle and its arrays */
-    zro__schedule_args args;
-    zro__schedule_state now, before; /* before: the state that a step which fails goes back to */
-    zro_optim *optim;                /* retained */
-    zro_schedule *owner;             /* the schedule that has taken this one over, or NULL */
-    zro_lr_fn fn;                    /* the function of a lambda schedule, or NULL */
-    void *user;
-    const char *momentum; /* the value that one_cycle, here or in a child, cycles; or NULL */
-    size_t n_groups;
-    double *base;               /* of a leaf: the first lr of each group */
-    values work, values_before; /* of a root: the values that are computed, and those that the groups had */
-    size_t n_children;
-    zro_schedule **children;
-};
+typedef zro__schedule_values values;
 
 /* Arithmetic belongs between a change of the floating-point mode and the next: see cpu.h. */
 #define NOINLINE __attribute__((noinline))
@@ -210,6 +190,8 @@ static zro_status step(zro_schedule *s, int has_metric, double metric)
     st = read_values(s);
     if (st != ZRO_OK)
         return st;
+    if (s->n_loads != s->optim->n_loads)
+        zro__schedule_say_old(s);
     note_state(s);
     zro__fpmode_enter(&mode);
     st = advance(s, metric, &s->work);
@@ -276,6 +258,7 @@ static zro_status make(zro_optim *optim, const zro__schedule_args *args, size_t 
     s->args.milestones = milestones;
     s->n_groups = n_groups;
     s->optim = optim;
+    s->n_loads = optim->n_loads;
     zro__optim_retain(optim);
     *out = s;
     return ZRO_OK;

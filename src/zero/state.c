@@ -36,8 +36,7 @@ static int is_utf8(const char *text)
     return 1;
 }
 
-/* `what` says in texts whose name it is. */
-static zro_status check_name(const char *what, const char *name)
+zro_status zro__state_check_name(const char *what, const char *name)
 {
     if (name == NULL)
         return zro__fail(ZRO_ERR_INVALID, "the name of %s is NULL", what);
@@ -54,7 +53,7 @@ static zro_status check_name(const char *what, const char *name)
 /* A value's name, or "<list>:<place in it>". */
 static zro_status check_value_name(const char *name)
 {
-    zro_status st = check_name("a value", name);
+    zro_status st = zro__state_check_name("a value", name);
     const char *colon = st == ZRO_OK ? strchr(name, ':') : NULL;
     size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
 
@@ -68,8 +67,7 @@ static zro_status check_value_name(const char *name)
     return ZRO_OK;
 }
 
-/* Makes one of the state's tables long enough for `need` rows. */
-static zro_status grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what)
+zro_status zro__state_grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what)
 {
     if (zro__grow(NULL, table, capacity, need, row_bytes))
         return ZRO_OK;
@@ -82,7 +80,7 @@ const char *zro__state_text(const zro_state *s, size_t name)
 }
 
 /* Copies a name to the end of the text; a name never spans two blocks. */
-static zro_status copy_name(zro_state *s, const char *name, size_t *out)
+zro_status zro__state_copy_name(zro_state *s, const char *name, size_t *out)
 {
     const size_t bytes = strlen(name) + 1;
 
@@ -122,7 +120,7 @@ zro_status zro__state_check(const zro_state *s)
 zro_status zro_state_create(const char *rule, zro_state **out)
 {
     zro_state *s;
-    zro_status st = rule != NULL && rule[0] == '\0' ? ZRO_OK : check_name("the rule", rule);
+    zro_status st = rule != NULL && rule[0] == '\0' ? ZRO_OK : zro__state_check_name("the rule", rule);
 
     if (out == NULL)
         return zro__fail(ZRO_ERR_INVALID, "state_create: out is NULL");
@@ -130,7 +128,7 @@ zro_status zro_state_create(const char *rule, zro_state **out)
     if (st != ZRO_OK)
         return st;
     s = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *s);
-    st = s != NULL ? copy_name(s, rule, &s->rule) : zro__fail(ZRO_ERR_MEMORY, "out of memory: a state");
+    st = s != NULL ? zro__state_copy_name(s, rule, &s->rule) : zro__fail(ZRO_ERR_MEMORY, "out of memory: a state");
     if (st != ZRO_OK) {
         zro_state_destroy(s);
         return st;
@@ -156,6 +154,9 @@ void zro_state_destroy(zro_state *s)
     zro__free(s->values);
     zro__free(s->params);
     zro__free(s->slots);
+    zro__free(s->schedules);
+    zro__free(s->positions);
+    zro__free(s->numbers);
     zro__free(s);
 }
 
@@ -196,9 +197,9 @@ static zro_status add_value(zro_state *s, size_t group, const char *name)
 
     if (list->n == ZRO__STATE_MAX_VALUES)
         return zro__fail(ZRO_ERR_INVALID, "value \"%s\": a group has at most %d values", name, ZRO__STATE_MAX_VALUES);
-    st = grow(&s->values, &s->values_capacity, s->n_values + 1, sizeof value, "values");
+    st = zro__state_grow(&s->values, &s->values_capacity, s->n_values + 1, sizeof value, "values");
     if (st == ZRO_OK)
-        st = copy_name(s, name, &value.name);
+        st = zro__state_copy_name(s, name, &value.name);
     if (st != ZRO_OK)
         return st;
     s->values[s->n_values] = value;
@@ -254,7 +255,7 @@ zro_status zro_state_add_group(zro_state *s, const zro_value *values, size_t n)
         return st;
     if (values == NULL && n > 0)
         return zro__fail(ZRO_ERR_INVALID, "state_add_group: values is NULL, but n = %zu", n);
-    st = grow(&s->groups, &s->groups_capacity, s->n_groups + 1, sizeof *s->groups, "groups");
+    st = zro__state_grow(&s->groups, &s->groups_capacity, s->n_groups + 1, sizeof *s->groups, "groups");
     if (st != ZRO_OK)
         return st;
     n_values = s->n_values;
@@ -324,7 +325,7 @@ zro_status zro_state_get_value(const zro_state *s, size_t group, const char *nam
 
 /* ---- parameters ---- */
 
-static zro_status check_param(const zro_state *s, size_t param)
+zro_status zro__state_check_param(const zro_state *s, size_t param)
 {
     zro_status st = zro__state_check(s);
 
@@ -346,21 +347,22 @@ zro_status zro_state_add_param(zro_state *s, const zro_param *param)
         return zro__fail(ZRO_ERR_INVALID, "state_add_param: param is NULL");
     if (s->n_groups == 0)
         return zro__fail(ZRO_ERR_STATE, "state_add_param: there is no group yet; call zro_state_add_group first");
-    st = check_name("a parameter", zro__param_name(param->name, s->n_params, buffer));
+    st = zro__state_check_name("a parameter", zro__param_name(param->name, s->n_params, buffer));
     if (st == ZRO_OK)
         st = zro__param_check_types(param, s->n_params);
     if (st == ZRO_OK)
         st = zro__param_check_shape(param, s->n_params);
     if (st == ZRO_OK)
-        st = grow(&s->params, &s->params_capacity, s->n_params + 1, sizeof *s->params, "parameters");
+        st = zro__state_grow(&s->params, &s->params_capacity, s->n_params + 1, sizeof *s->params, "parameters");
     if (st == ZRO_OK && param->name != NULL)
-        st = copy_name(s, param->name, &name);
+        st = zro__state_copy_name(s, param->name, &name);
     if (st != ZRO_OK)
         return st;
     p = &s->params[s->n_params++];
     *p = (zro__state_param){ .name = name,
                              .count = zro_param_count(param),
                              .slots = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE },
+                             .data = ZRO__STATE_NONE,
                              .n_dims = param->n_dims,
                              .dtype = param->dtype,
                              .grad_dtype = param->grad_dtype };
@@ -383,13 +385,16 @@ zro_param zro__state_param_of(const zro__state_param *row, const char *name)
 
 zro_status zro_state_param(const zro_state *s, size_t param, zro_param *out)
 {
-    zro_status st = check_param(s, param);
+    zro_status st = zro__state_check_param(s, param);
 
     if (st == ZRO_OK && out == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "state_param: out is NULL");
-    if (st == ZRO_OK)
-        *out = zro__state_param_of(&s->params[param], zro__state_text(s, s->params[param].name));
-    return st;
+    if (st != ZRO_OK)
+        return st;
+    *out = zro__state_param_of(&s->params[param], zro__state_text(s, s->params[param].name));
+    if (zro__state_data(s, param) != NULL)
+        out->data = zro__state_data(s, param)->data;
+    return ZRO_OK;
 }
 
 /* ---- slots ---- */
@@ -404,13 +409,13 @@ static zro__state_slot *find_slot(const zro_state *s, size_t param, const char *
 
 static zro_status check_new_slot(const zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
-    zro_status st = check_param(s, param);
+    zro_status st = zro__state_check_param(s, param);
     char buffer[ZRO__NAME_BYTES];
     const zro__state_param *p;
     const char *of;
 
     if (st == ZRO_OK)
-        st = check_name("a slot", name);
+        st = zro__state_check_name("a slot", name);
     if (st == ZRO_OK && strchr(name, ':') != NULL)
         st = zro__fail(ZRO_ERR_INVALID, "slot \"%s\": its name must not contain ':'", name);
     if (st != ZRO_OK)
@@ -441,34 +446,43 @@ static int is_single(const zro_state *s, size_t param, const char *name, size_t 
     return strcmp(name, "step") == 0;
 }
 
+zro_status zro__state_announce(zro_state *s, const zro__state_slot *slot)
+{
+    zro_status st = zro__state_grow(&s->slots, &s->slots_capacity, s->n_slots + 1, sizeof *slot, "slots");
+    size_t rounded, extent;
+
+    if (st != ZRO_OK)
+        return st;
+    if (!zro__size_round(slot->bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state beside %zu", slot->bytes, s->extent);
+    s->slots[s->n_slots++] = *slot;
+    s->extent = extent;
+    s->bytes += slot->bytes;
+    return ZRO_OK;
+}
+
 zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
     zro__state_slot slot = { .param = param, .next = ZRO__STATE_NONE, .count = count, .dtype = dtype };
     zro_status st = check_new_slot(s, param, name, dtype, count);
     zro__state_list *list;
-    size_t rounded, extent;
 
     if (st == ZRO_OK)
-        st = grow(&s->slots, &s->slots_capacity, s->n_slots + 1, sizeof slot, "slots");
-    if (st == ZRO_OK)
-        st = copy_name(s, name, &slot.name);
+        st = zro__state_copy_name(s, name, &slot.name);
     if (st != ZRO_OK)
         return st;
     slot.bytes = count * zro_dtype_bytes(dtype);
     slot.single = (uint32_t)is_single(s, param, name, count);
-    if (!zro__size_round(slot.bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: slot %s of %zu bytes beside %zu", name, slot.bytes, s->extent);
-    s->slots[s->n_slots] = slot;
+    st = zro__state_announce(s, &slot);
+    if (st != ZRO_OK)
+        return st;
     list = &s->params[param].slots;
-    append(list, s->n_slots, list->n > 0 ? &s->slots[list->last].next : NULL);
-    s->n_slots++;
-    s->extent = extent;
-    s->bytes += slot.bytes;
+    append(list, s->n_slots - 1, list->n > 0 ? &s->slots[list->last].next : NULL);
     return ZRO_OK;
 }
 
-/* Makes sure that the last block has `bytes` left.  A new block gets more than a few bytes, for the slots that come next. */
-static zro_status reserve(zro_state *s, size_t bytes)
+/* A new block gets more than a few bytes, for the slots that come next. */
+zro_status zro__state_reserve(zro_state *s, size_t bytes)
 {
     size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES;
     zro__state_block *b = s->last_block;
@@ -495,7 +509,7 @@ static zro_status reserve(zro_state *s, size_t bytes)
 
 zro_status zro__state_take(zro_state *s)
 {
-    zro_status st = s->n_taken < s->n_slots ? reserve(s, s->extent - s->taken) : ZRO_OK;
+    zro_status st = s->n_taken < s->n_slots ? zro__state_reserve(s, s->extent - s->taken) : ZRO_OK;
 
     for (; st == ZRO_OK && s->n_taken < s->n_slots; s->n_taken++) {
         zro__state_slot *slot = &s->slots[s->n_taken];
@@ -517,7 +531,7 @@ zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_
     if (st == ZRO_OK)
         st = zro__state_take(s);
     if (st == ZRO_OK)
-        st = reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
+        st = zro__state_reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
     if (st == ZRO_OK)
         st = zro__state_plan_slot(s, param, name, dtype, count);
     if (st == ZRO_OK)
@@ -555,7 +569,7 @@ const char *zro_state_slot_name(const zro_state *s, size_t param, size_t i)
 
 zro_status zro_state_slot(const zro_state *s, size_t param, const char *name, zro_slot *slot)
 {
-    zro_status st = check_param(s, param);
+    zro_status st = zro__state_check_param(s, param);
     const zro__state_slot *found;
 
     if (slot != NULL)

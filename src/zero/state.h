@@ -1,9 +1,13 @@
 /* The container of an optimizer's state, for those who fill it: consolidate, the reader of files, the broadcast.
  *
- * Four flat tables: groups, the values of all groups, the parameters of all groups one after another, the slots of all
- * parameters.  Rows refer to each other by index and to names by offset, so the tables and the text are the state's one
- * description: a broadcast sends them as they are, and files are written by walking through them.  The values of a group, and
- * the slots of a parameter, are lists of rows in the order in which they were added.
+ * Flat tables: groups, the values of all groups, the parameters of all groups one after another, the slots of all parameters;
+ * and schedules, their numbers, the program's numbers.  Rows refer to each other by index and to names by offset, so the tables
+ * and the text are the state's one description: a broadcast sends them as they are, and files are written by walking through
+ * them.  The values of a group, and the slots of a parameter, are lists of rows in the order in which they were added.
+ *
+ * The data of a parameter is a row of the slots without a name, which is in no list of slots (state_data.c).  A schedule is a
+ * row for itself, followed by those of the schedules that it has taken over, and its numbers are rows that follow each other
+ * (state_numbers.c).
  *
  * A slot is first announced (planned), which costs some dozen bytes; zro__state_take then gives memory to all slots that have
  * none yet, in one block.  A slot's bytes never move: slots that are added later get blocks of their own.  In the order in
@@ -51,12 +55,14 @@ typedef struct zro__state_param {
     size_t shape[ZRO_MAX_DIMS];
     size_t count; /* elements */
     zro__state_list slots;
+    size_t data; /* the row of its data in the table of slots, or NONE */
     uint32_t n_dims;
     zro_dtype dtype, grad_dtype;
+    uint32_t has_data; /* while a file is read it may still be without a row */
 } zro__state_param;
 
 typedef struct zro__state_slot {
-    size_t name;
+    size_t name;  /* NONE: it is the data of the parameter */
     size_t param; /* the parameter whose slot it is */
     size_t next;  /* the next slot of the same parameter, or NONE */
     size_t count, bytes;
@@ -64,6 +70,19 @@ typedef struct zro__state_slot {
     zro_dtype dtype;
     uint32_t single; /* it is one number for the whole parameter, and not an array of the parameter's shape */
 } zro__state_slot;
+
+/* A number by its name: of a schedule, or of the program. */
+typedef struct zro__state_number {
+    size_t name;
+    double value;
+} zro__state_number;
+
+/* A schedule, or one that another schedule has taken over: then it comes after that one and its earlier children. */
+typedef struct zro__state_schedule {
+    size_t kind; /* where the name of its kind begins in the text */
+    size_t n_children;
+    size_t first, n; /* its numbers are n rows of their table, from `first` on */
+} zro__state_schedule;
 
 /* Memory of slots that got it together. */
 typedef struct zro__state_block {
@@ -80,9 +99,13 @@ struct zro_state {
     zro__state_value *values; /* of all groups */
     zro__state_param *params;
     zro__state_slot *slots; /* of all parameters, in the order in which they were announced */
-    char **texts;           /* blocks of names, which never move: a name that was handed out is valid until destroy */
-    size_t n_groups, n_values, n_params, n_slots, n_texts, n_blocks;
+    zro__state_schedule *schedules;
+    zro__state_number *positions; /* numbers of all schedules */
+    zro__state_number *numbers;   /* the program's */
+    char **texts;                 /* blocks of names, which never move: a name that was handed out is valid until destroy */
+    size_t n_groups, n_values, n_params, n_slots, n_schedules, n_positions, n_numbers, n_texts, n_blocks;
     size_t groups_capacity, values_capacity, params_capacity, slots_capacity, texts_capacity;
+    size_t schedules_capacity, positions_capacity, numbers_capacity;
     size_t text_end;      /* where the next name will begin */
     size_t n_taken;       /* how many slots have memory; these are the first ones */
     size_t extent, taken; /* bytes of all slots, and of those that have memory, each slot rounded up to ALIGN */
@@ -95,6 +118,17 @@ zro_status zro__state_check(const zro_state *state);
 
 /* The text of a name; NULL for NONE. */
 const char *zro__state_text(const zro_state *state, size_t name);
+
+/* Whether this can be a name: UTF-8, not empty, not too long.  `what` says in texts whose name it is.  copy: keeps a name that
+ * can be one, for as long as the state lives. */
+zro_status zro__state_check_name(const char *what, const char *name);
+zro_status zro__state_copy_name(zro_state *state, const char *name, size_t *out);
+
+/* Makes one of the state's tables long enough for `need` rows; `what` are its rows in texts. */
+zro_status zro__state_grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what);
+
+/* INVALID: the state has no such parameter. */
+zro_status zro__state_check_param(const zro_state *state, size_t param);
 
 /* A row of the table of parameters as a program sees it. */
 zro_param zro__state_param_of(const zro__state_param *row, const char *name);
@@ -116,10 +150,29 @@ zro_status zro__state_set_value(zro_state *state, size_t group, const char *name
  * table says whether the slot is `single`; a caller who knows better sets that of the last slot. */
 zro_status zro__state_plan_slot(zro_state *state, size_t param, const char *slot, zro_dtype dtype, size_t count);
 
+/* Announces the data of a parameter, which must have none yet. */
+zro_status zro__state_plan_data(zro_state *state, size_t param);
+
+/* Adds a row to the table of slots, as announced.  The caller has checked it and puts it into its list. */
+zro_status zro__state_announce(zro_state *state, const zro__state_slot *slot);
+
+/* Makes sure that the last block has `bytes` left, so that the next zro__state_take of so many cannot fail. */
+zro_status zro__state_reserve(zro_state *state, size_t bytes);
+
 /* Gives zeroed memory to all slots that were announced since the last time. */
 zro_status zro__state_take(zro_state *state);
 
 /* The i-th slot of a parameter; NULL if there is none. */
 zro__state_slot *zro__state_slot_at(const zro_state *state, size_t param, size_t i);
+
+/* The row of a parameter's data; NULL if the state does not have it. */
+zro__state_slot *zro__state_data(const zro_state *state, size_t param);
+
+/* Adds the next schedule, with as many children to follow; numbers are then added to it. */
+zro_status zro__state_add_schedule(zro_state *state, const char *kind, size_t n_children);
+zro_status zro__state_add_position(zro_state *state, const char *name, double value);
+
+/* INVALID: the children of a schedule are missing. */
+zro_status zro__state_check_schedules(const zro_state *state);
 
 #endif

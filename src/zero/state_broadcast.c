@@ -26,7 +26,8 @@ static char *put(char *at, const void *rows, size_t bytes)
 static size_t description_bytes(const zro_state *s)
 {
     return sizeof *s + s->n_groups * sizeof *s->groups + s->n_values * sizeof *s->values + s->n_params * sizeof *s->params
-           + s->n_slots * sizeof *s->slots + s->n_blocks * sizeof(size_t) + s->text_end;
+           + s->n_slots * sizeof *s->slots + s->n_schedules * sizeof *s->schedules + s->n_positions * sizeof *s->positions
+           + s->n_numbers * sizeof *s->numbers + s->n_blocks * sizeof(size_t) + s->text_end;
 }
 
 /* The bytes of a description, to be freed by zro__free. */
@@ -43,6 +44,9 @@ static zro_status describe(const zro_state *s, char **out, size_t *bytes)
     at = put(at, s->values, s->n_values * sizeof *s->values);
     at = put(at, s->params, s->n_params * sizeof *s->params);
     at = put(at, s->slots, s->n_slots * sizeof *s->slots);
+    at = put(at, s->schedules, s->n_schedules * sizeof *s->schedules);
+    at = put(at, s->positions, s->n_positions * sizeof *s->positions);
+    at = put(at, s->numbers, s->n_numbers * sizeof *s->numbers);
     for (const zro__state_block *b = s->first_block; b != NULL; b = b->next)
         at = put(at, &b->used, sizeof b->used);
     for (size_t i = 0; i < s->n_texts; i++) {
@@ -70,8 +74,9 @@ static zro_status open_description(description *d, void *bytes, size_t n)
 
     if (good) {
         memcpy(s, bytes, sizeof *s);
-        good = s->n_groups <= n && s->n_values <= n && s->n_params <= n && s->n_slots <= n && s->n_blocks <= n
-               && s->text_end > 0 && s->text_end <= n; /* so that the sum of the tables fits into a size_t */
+        good = s->n_groups <= n && s->n_values <= n && s->n_params <= n && s->n_slots <= n && s->n_schedules <= n
+               && s->n_positions <= n && s->n_numbers <= n && s->n_blocks <= n && s->text_end > 0
+               && s->text_end <= n; /* so that the sum of the tables fits into a size_t */
     }
     if (!good || description_bytes(s) != n || ((const char *)bytes)[n - 1] != '\0')
         return zro__fail(ZRO_ERR_FORMAT, "state_broadcast: a description of %zu bytes is broken", n);
@@ -79,7 +84,10 @@ static zro_status open_description(description *d, void *bytes, size_t n)
     s->values = (void *)(s->groups + s->n_groups);
     s->params = (void *)(s->values + s->n_values);
     s->slots = (void *)(s->params + s->n_params);
-    d->blocks = (void *)(s->slots + s->n_slots);
+    s->schedules = (void *)(s->slots + s->n_slots);
+    s->positions = (void *)(s->schedules + s->n_schedules);
+    s->numbers = (void *)(s->positions + s->n_positions);
+    d->blocks = (void *)(s->numbers + s->n_numbers);
     d->text = (const void *)(d->blocks + s->n_blocks);
     return ZRO_OK;
 }
@@ -118,11 +126,32 @@ static zro_status add_slots(const description *d, zro_state *s)
     for (size_t i = 0; i < d->state.n_slots && st == ZRO_OK; i++) {
         const zro__state_slot *slot = &d->state.slots[i];
 
-        st = zro__state_plan_slot(s, slot->param, text_at(d, slot->name), slot->dtype, slot->count);
+        if (slot->name == ZRO__STATE_NONE)
+            st = zro__state_plan_data(s, slot->param);
+        else
+            st = zro__state_plan_slot(s, slot->param, text_at(d, slot->name), slot->dtype, slot->count);
         if (st == ZRO_OK)
             s->slots[i].single = slot->single != 0;
     }
     return st == ZRO_OK ? zro__state_take(s) : st;
+}
+
+static zro_status add_numbers(const description *d, zro_state *s)
+{
+    const zro_state *from = &d->state;
+    zro_status st = ZRO_OK;
+
+    for (size_t i = 0; i < from->n_schedules && st == ZRO_OK; i++) {
+        const zro__state_schedule *row = &from->schedules[i];
+
+        st = zro__state_add_schedule(s, text_at(d, row->kind), row->n_children);
+        for (size_t k = 0; st == ZRO_OK && k < row->n && row->first + k < from->n_positions; k++)
+            st = zro__state_add_position(s, text_at(d, from->positions[row->first + k].name),
+                                         from->positions[row->first + k].value);
+    }
+    for (size_t i = 0; i < from->n_numbers && st == ZRO_OK; i++)
+        st = zro_state_set_number(s, text_at(d, from->numbers[i].name), from->numbers[i].value);
+    return st == ZRO_OK ? zro__state_check_schedules(s) : st;
 }
 
 /* A state as described, with memory for its slots. */
@@ -135,6 +164,8 @@ static zro_status build(const description *d, zro_state **out)
         st = zro_state_set_progress(*out, &d->state.progress);
     if (st == ZRO_OK)
         st = add_groups(d, *out);
+    if (st == ZRO_OK)
+        st = add_numbers(d, *out);
     if (st == ZRO_OK)
         st = add_slots(d, *out);
     for (size_t i = 0; st == ZRO_OK && i < d->state.n_blocks; i++)

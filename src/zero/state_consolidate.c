@@ -30,6 +30,7 @@ typedef struct gathering {
     uint64_t n_batches;    /* how many were sent; the tag of the next one */
     int to;                /* the rank that gets the state, or ZRO_ALL */
     int gets;              /* this rank gets the state */
+    int with_data;         /* the state gets the data of the parameters, too */
     zro_state *state;      /* NULL if it does not */
     zro__arena arena;
 } gathering;
@@ -128,6 +129,8 @@ static zro_status add_param(gathering *g, size_t range)
     copy.dtype = e->dtype;
     copy.grad_dtype = e->grad_dtype;
     st = zro_state_add_param(g->state, &copy);
+    if (st == ZRO_OK && g->with_data)
+        st = zro__state_plan_data(g->state, param);
     for (size_t s = 0; st == ZRO_OK && s <= ZRO__MASTER; s++)
         if (has_slot(g, range, s))
             st = zro__state_plan_slot(g->state, param, zro__slot_name(opt, s), zro__slot_type(opt, s, e->dtype),
@@ -199,17 +202,9 @@ static zro_status send_batch(gathering *g)
     return zro__xfer_run(&g->opt->cycle.group->ranks, &x);
 }
 
-/* One array of one range: from the owner's shard to the state. */
-static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
+/* `bytes` of one range, from the owner's memory to the state.  Both addresses are NULL where this rank does not need them. */
+static zro_status gather_bytes(gathering *g, const zro_range *r, const char *from, char *to, size_t bytes)
 {
-    const zro_range *r = &g->ranges[range];
-    const size_t size = zro_dtype_bytes(zro__slot_type(g->opt, s, g->opt->params[r->param].dtype)), bytes = r->count * size;
-    zro__shard_group *group = NULL;
-    const zro__piece *piece =
-        r->owner == zro__optim_rank(g->opt) ? zro__shard_find(&g->opt->cycle.update.shard, r->param, &group) : NULL;
-    char *from = piece != NULL ? zro__shard_slot(group, piece, s) : NULL;
-
-    to = to != NULL ? to + r->first * size : NULL;
     if (bytes == 0)
         return ZRO_OK;
     if (!zro__cycle_is_shared(&g->opt->cycle)) {
@@ -219,6 +214,32 @@ static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
     g->parts[g->n_parts++] = (zro__part){ (uintptr_t)from, (uintptr_t)to, bytes, r->owner, r->owner };
     g->bytes += bytes;
     return g->n_parts == BATCH ? send_batch(g) : ZRO_OK;
+}
+
+/* One array of one range: from the owner's shard to the state. */
+static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
+{
+    const zro_range *r = &g->ranges[range];
+    const size_t size = zro_dtype_bytes(zro__slot_type(g->opt, s, g->opt->params[r->param].dtype));
+    zro__shard_group *group = NULL;
+    const zro__piece *piece =
+        r->owner == zro__optim_rank(g->opt) ? zro__shard_find(&g->opt->cycle.update.shard, r->param, &group) : NULL;
+
+    return gather_bytes(g, r, piece != NULL ? zro__shard_slot(group, piece, s) : NULL, to != NULL ? to + r->first * size : NULL,
+                        r->count * size);
+}
+
+/* The parameter's own data of one range.  All ranks may have it; the owner's is what the last step has made. */
+static zro_status gather_data(gathering *g, size_t range)
+{
+    const zro_range *r = &g->ranges[range];
+    const zro__entry *e = &g->opt->params[r->param];
+    const size_t size = zro_dtype_bytes(e->dtype);
+    const char *from = e->param->data;
+    char *to = g->gets ? zro__state_data(g->state, r->param)->data : NULL;
+
+    return gather_bytes(g, r, from != NULL && r->owner == zro__optim_rank(g->opt) ? from + r->first * size : NULL,
+                        to != NULL ? to + r->first * size : NULL, r->count * size);
 }
 
 static zro_status gather_range(gathering *g, size_t range)
@@ -238,7 +259,7 @@ static zro_status gather_range(gathering *g, size_t range)
         else if (g->gets)
             memcpy(data, &g->record[range * g->stride + 1 + s], sizeof(double));
     }
-    return st;
+    return st == ZRO_OK && g->with_data ? gather_data(g, range) : st;
 }
 
 /* ---- the whole ---- */
@@ -256,10 +277,11 @@ static zro_status start(gathering *g)
 /* Every rank learns that the others are in this call, with the same `to`. */
 static zro_status agree(const gathering *g, zro_status st)
 {
-    char text[40];
+    char to[20], text[60];
     uint64_t number = 0;
 
-    snprintf(text, sizeof text, g->to == ZRO_ALL ? "to = ZRO_ALL" : "to = %d", g->to);
+    snprintf(to, sizeof to, g->to == ZRO_ALL ? "ZRO_ALL" : "%d", g->to);
+    snprintf(text, sizeof text, "to = %s%s", to, g->with_data ? ", with data" : "");
     return zro__cycle_is_shared(&g->opt->cycle) ? zro__agree(&g->opt->cycle.group->ranks.board, ZRO__CALL_CONSOLIDATE,
                                                              "the arguments of optim_consolidate", text, &number, st)
                                                 : st;
@@ -286,9 +308,9 @@ static zro_status consolidate(gathering *g, zro_status st)
     return st == ZRO_OK && g->n_parts > 0 ? send_batch(g) : st;
 }
 
-zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
+static zro_status consolidate_to(zro_optim *opt, int to, int with_data, zro_state **out)
 {
-    gathering g = { .opt = opt, .to = to };
+    gathering g = { .opt = opt, .to = to, .with_data = with_data };
     zro_status st = zro__optim_enter(opt), mine = ZRO_OK;
 
     if (out != NULL)
@@ -300,6 +322,8 @@ zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
     else if (opt->cycle.group != NULL && to != ZRO_ALL && (to < 0 || to >= zro__optim_ranks(opt)))
         mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: to = %d, must be one of %d ranks or ZRO_ALL", to,
                          zro__optim_ranks(opt));
+    if (mine == ZRO_OK && with_data)
+        mine = zro__optim_check_data(opt);
     g.gets = !zro__cycle_is_shared(&opt->cycle) || to == ZRO_ALL || to == zro__optim_rank(opt);
     st = zro__optim_leave(opt, consolidate(&g, mine));
     zro__arena_free(&g.arena);
@@ -309,4 +333,14 @@ zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
     }
     *out = g.state;
     return ZRO_OK;
+}
+
+zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
+{
+    return consolidate_to(opt, to, 0, out);
+}
+
+zro_status zro_optim_consolidate_with_data(zro_optim *opt, int to, zro_state **out)
+{
+    return consolidate_to(opt, to, 1, out);
 }

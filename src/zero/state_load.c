@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/param.h"
+#include "base/point.h"
 #include "base/status.h"
 #include "group/group.h"
 #include "optim/values.h"
@@ -20,6 +21,7 @@ typedef struct loading {
     double *values;   /* of all groups, as they will be after the load */
     double *first_lr; /* one per group; NaN: the state does not have it */
     uint32_t *needed; /* one per group: bit s is set if the state has slot s */
+    int has_data;     /* the state has the data of a parameter */
     zro__arena arena;
 } loading;
 
@@ -157,6 +159,14 @@ static zro_status read_values(loading *l, size_t group)
     return rule != NULL ? zro__values_check(rule, values) : ZRO_OK;
 }
 
+/* Finds where the parameters are, which will be written and delivered. */
+static zro_status check_data(zro_optim *opt)
+{
+    zro_status st = zro__optim_check_data(opt);
+
+    return st == ZRO_OK && opt->cycle.group != NULL ? zro__batches_inspect(opt->cycle.group, opt->cycle.batches) : st;
+}
+
 static zro_status check_all(loading *l)
 {
     const float scale = (float)l->state->progress.scale;
@@ -171,8 +181,9 @@ static zro_status check_all(loading *l)
         st = check_shape(l->opt, l->state, i);
         if (st == ZRO_OK)
             st = check_slots(l, i, zro__plan_table(l->opt->plan)[i].group);
+        l->has_data |= l->state->params[i].data != ZRO__STATE_NONE;
     }
-    return st;
+    return st == ZRO_OK && l->has_data ? check_data(l->opt) : st;
 }
 
 /* ---- preparing ---- */
@@ -197,7 +208,8 @@ static uint64_t hash_of(const loading *l)
 
     hash = zro__hash(hash, l->first_lr, zro_optim_groups(l->opt) * sizeof *l->first_lr);
     hash = zro__hash(hash, &l->state->progress, sizeof l->state->progress);
-    for (size_t i = 0; i < l->opt->n_params; i++)
+    for (size_t i = 0; i < l->opt->n_params; i++) {
+        hash = zro__hash(hash, &l->state->params[i].has_data, sizeof l->state->params[i].has_data);
         for (size_t k = l->state->params[i].slots.first; k != ZRO__STATE_NONE; k = l->state->slots[k].next) {
             const zro__state_slot *slot = &l->state->slots[k];
             const char *name = zro__state_text(l->state, slot->name);
@@ -208,6 +220,7 @@ static uint64_t hash_of(const loading *l)
             if (slot->count == 1)
                 hash = zro__hash(hash, slot->data, slot->bytes);
         }
+    }
     return hash;
 }
 
@@ -240,6 +253,47 @@ static void load_piece(loading *l, zro__shard_group *g, zro__piece *p)
     }
 }
 
+/* ---- the data of parameters ---- */
+
+static void write_data(const loading *l)
+{
+    const zro__shard *shard = &l->opt->cycle.update.shard;
+
+    for (size_t k = 0; k < shard->n_groups; k++)
+        for (size_t i = 0; i < shard->groups[k]->n; i++) {
+            const zro__piece *p = &shard->groups[k]->pieces[i];
+            const zro__state_slot *row = zro__state_data(l->state, p->index);
+            const size_t size = zro_dtype_bytes(p->data_type);
+
+            if (row != NULL && p->count > 0)
+                memcpy((char *)p->param->data + p->first * size, (const char *)row->data + p->first * size, p->count * size);
+        }
+}
+
+/* Owners write what they own, as in a step: a parameter that exists once is written by one rank, and one that lies elsewhere on
+ * each rank is delivered.  A rank that is lost on the way leaves torn parameters, and they are marked as in a step. */
+static zro_status load_data(const loading *l)
+{
+    zro__cycle *c = &l->opt->cycle;
+    zro__board *board = zro__cycle_is_shared(c) ? &c->group->ranks.board : NULL;
+    zro_status st = board != NULL ? zro__touch_begin(board) : ZRO_OK;
+
+    if (st == ZRO_OK) {
+        c->begun += c->begun == c->published;
+        if (c->group != NULL)
+            zro__step_begin(&c->group->ranks.board, c->begun);
+        (void)ZRO__POINT("load.begun");
+        write_data(l);
+    }
+    if (board != NULL)
+        zro__touch_end(board);
+    if (st != ZRO_OK)
+        zro__batches_settle(c->group, c->batches);
+    return st == ZRO_OK ? zro__cycle_deliver(c) : st;
+}
+
+/* ---- the whole ---- */
+
 static void load(loading *l)
 {
     const zro_rule *rule = l->opt->rule;
@@ -256,6 +310,8 @@ static void load(loading *l)
         for (size_t i = 0; i < g->n; i++)
             load_piece(l, g, &g->pieces[i]);
     }
+    l->opt->n_loads++;
+    l->opt->loaded_steps = progress->steps;
     c->n_steps = progress->steps;
     if (c->scales == ZRO_ON && progress->scale > 0) {
         zro__scaler_set(&c->scaler, progress->scale);
@@ -282,6 +338,8 @@ zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
     if (st == ZRO_OK)
         st = ensure(&l);
     st = agree(&l, st);
+    if (st == ZRO_OK && l.has_data)
+        st = load_data(&l);
     if (st == ZRO_OK)
         load(&l);
     zro__arena_free(&l.arena);

@@ -40,17 +40,45 @@ static void say_frozen(const zro_optim *opt, size_t index, size_t n)
              opt->params[index].trains ? "is trained again" : "was frozen: it keeps its value and its state", more);
 }
 
-/* Checks all parameters, whoever owns them: those whose memory zro handed out must still lie there. */
+/* Memory that zro handed out must still be where it was. */
+static zro_status check_place(const zro__entry *e, size_t index)
+{
+    if (e->handed != NULL && e->param->data != e->handed)
+        return zro__param_fail(ZRO_ERR_STATE, e->name, index,
+                               "its data was moved from where zro had put it; put it back, and write into it there");
+    return ZRO_OK;
+}
+
+static zro_status check_data(const zro__entry *e, size_t index)
+{
+    if (e->param->data == NULL && e->count > 0)
+        return zro__param_fail(ZRO_ERR_INVALID, e->name, index, "data is NULL");
+    return ZRO_OK;
+}
+
+zro_status zro__optim_check_data(const zro_optim *opt)
+{
+    zro_status st = ZRO_OK;
+
+    for (size_t i = 0; st == ZRO_OK && i < opt->n_params; i++) {
+        st = check_place(&opt->params[i], i);
+        if (st == ZRO_OK)
+            st = check_data(&opt->params[i], i);
+    }
+    return st;
+}
+
+/* Checks all parameters, whoever owns them. */
 static zro_status inspect(zro_optim *opt)
 {
     size_t changed = 0, n_changed = 0;
 
     for (size_t i = 0; i < opt->n_params; i++) {
         zro__entry *e = &opt->params[i];
+        zro_status st = check_place(e, i);
 
-        if (e->handed != NULL && e->param->data != e->handed)
-            return zro__param_fail(ZRO_ERR_STATE, e->name, i,
-                                   "its data was moved from where zro had put it; put it back, and write into it there");
+        if (st != ZRO_OK)
+            return st;
         if (e->trains == (e->param->requires_grad != 0))
             continue;
         e->trains = !e->trains;
@@ -202,9 +230,12 @@ static zro_status check_publish(const zro_optim *opt, size_t first, size_t end, 
         return zro__fail(ZRO_ERR_INVALID, "param_publish: there is no parameter %zu, only %zu of them", first, opt->n_params);
     if (root < 0 || root >= zro__optim_ranks(opt))
         return zro__fail(ZRO_ERR_INVALID, "param_publish: root = %d, must be one of %d ranks", root, zro__optim_ranks(opt));
-    for (size_t i = first; i < end; i++)
-        if (opt->params[i].param->data == NULL && opt->params[i].count > 0)
-            return zro__param_fail(ZRO_ERR_INVALID, opt->params[i].name, i, "data is NULL");
+    for (size_t i = first; i < end; i++) {
+        zro_status st = check_data(&opt->params[i], i);
+
+        if (st != ZRO_OK)
+            return st;
+    }
     return ZRO_OK;
 }
 
