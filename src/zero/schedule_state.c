@@ -324,7 +324,7 @@ static zro_status load(const zro_state *state, size_t *row, zro_schedule *s, int
 
     if (strcmp(kind, mine) != 0)
         return zro__fail(ZRO_ERR_INVALID,
-                         "schedule_%s: the state has a %s one in its place; pass the schedules in the same order", mine, kind);
+                         "schedule_%s: in its place the state has %s; pass the same schedules in the same order", mine, kind);
     if (l.row->n_children != s->n_children)
         return zro__fail(ZRO_ERR_INVALID, "schedule_%s: it has taken over %zu schedules in the state, %zu here", mine,
                          l.row->n_children, s->n_children);

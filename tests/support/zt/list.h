@@ -14,7 +14,7 @@
     X(fail, late) X(fail, settle) X(fail, faults) \
     X(optim, optimizer) X(optim, bits) X(optim, hashes) X(optim, gradients) \
     X(zero, state_dict) X(zero, schedule) X(zero, custom_rule) X(zero, zero_grad) X(zero, create) \
-    X(zero, step) X(zero, resume) X(zero, subgroup) X(zero, devices) X(zero, types) \
+    X(zero, step) X(zero, resume) X(zero, save) X(zero, subgroup) X(zero, devices) X(zero, types) \
     X(zero, consolidate) X(zero, in_place) X(zero, slots) X(zero, clip) X(zero, two_optimizers) \
     X(zero, reduce_grads) X(zero, deliveries) X(zero, memory) X(zero, agree) X(zero, bits)
 /* clang-format on */
