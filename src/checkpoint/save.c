@@ -1,7 +1,7 @@
 /* Save and resume: everything that a training needs in order to go on, in one file and two calls.
  *
  * Both are made of calls that a program could make itself: consolidate with data, put positions and numbers into the state, write
- * it; read, broadcast, check, load.  What is added is that a failure on one rank is one on all: whatever a rank does alone ends in
+ * it; read, broadcast, check, load (but arrays go straight to their owners).  What is added is that a failure on one rank is one on all: whatever a rank does alone ends in
  * a vote, and a resume votes on all that it has checked before the load, which votes on its own checks, changes anything. */
 #include "base/param.h"
 #include "base/settings.h"
@@ -93,11 +93,11 @@ static zro_status resume(zro_optim *opt, const char *path, const zro_save_config
     zro_status st = vote(opt, ZRO__CALL_LOAD, reads ? zro_state_read(path, state) : ZRO_OK);
 
     if (st == ZRO_OK && zro__cycle_is_shared(&opt->cycle))
-        st = zro_state_broadcast(opt->cycle.group, state, 0);
+        st = zro__state_broadcast(opt->cycle.group, state, 0, 0);
     if (st == ZRO_OK)
         st = vote(opt, ZRO__CALL_LOAD, check_state(opt, *state, config));
     if (st == ZRO_OK)
-        st = zro_optim_load(opt, *state);
+        st = zro__optim_load_from(opt, *state, 0);
     if (st == ZRO_OK)
         st = zro_schedules_load(config->schedules, config->n_schedules, *state);
     for (size_t i = 0; st == ZRO_OK && i < config->n_numbers; i++)

@@ -1,9 +1,11 @@
-/* zro_state_broadcast: one rank's state on all ranks.
+/* zro_state_broadcast: one rank's state on all ranks; or its description alone, for a load in which that rank then sends each
+ * rank what it owns.
  *
  * Two things travel.  First a description: the handle, its tables, the sizes of its blocks and its text, as they lie in the
  * root's memory (all ranks run the same library).  The others go through the rows with the functions that build a state by
  * hand, so that each is checked as everything else is; addresses, and the lists that connect rows, are not read.  Then the
- * slots' bytes, block by block as the root has them; the others have one block for all.
+ * slots' bytes, block by block as the root has them; the others have one block for all.  With a description only slots of one
+ * element have bytes, which are sent in one block.
  *
  * Before each of the two there is a vote, so that a rank that has no memory, or passed the wrong thing, is an error on all and
  * never a hang. */
@@ -133,7 +135,51 @@ static zro_status add_slots(const description *d, zro_state *s)
         if (st == ZRO_OK)
             s->slots[i].single = slot->single != 0;
     }
-    return st == ZRO_OK ? zro__state_take(s) : st;
+    return st;
+}
+
+/* ---- slots of one element ---- */
+
+static int is_small(const zro__state_slot *slot)
+{
+    return slot->name != ZRO__STATE_NONE && slot->count == 1;
+}
+
+/* One block with room for all slots of one element.  `has_own`: the slots have their own memory, and the block is a copy. */
+static zro_status take_small(zro_state *s, int has_own, zro__state_block *block)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_slots; i++)
+        n += (size_t)is_small(&s->slots[i]);
+    block->bytes = n * sizeof(double); /* no element is larger */
+    block->data = zro__alloc(NULL, ZRO__KIND_STATE, block->bytes);
+    if (block->data == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: %zu single numbers", n);
+    for (size_t i = 0; i < s->n_slots; i++) {
+        zro__state_slot *slot = &s->slots[i];
+
+        if (!is_small(slot))
+            continue;
+        if (has_own)
+            memcpy(block->data + block->used, slot->data, slot->bytes);
+        else
+            slot->data = block->data + block->used;
+        block->used += sizeof(double);
+    }
+    return ZRO_OK;
+}
+
+/* The block becomes the state's. */
+static zro_status keep_small(zro_state *s, const zro__state_block *block)
+{
+    zro__state_block *b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
+
+    if (b == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory");
+    *b = *block;
+    s->first_block = s->last_block = b;
+    return ZRO_OK;
 }
 
 static zro_status add_numbers(const description *d, zro_state *s)
@@ -154,7 +200,7 @@ static zro_status add_numbers(const description *d, zro_state *s)
     return st == ZRO_OK ? zro__state_check_schedules(s) : st;
 }
 
-/* A state as described, with memory for its slots. */
+/* A state as described, with slots that have no memory yet. */
 static zro_status build(const description *d, zro_state **out)
 {
     zro_status st = zro_state_create(text_at(d, d->state.rule), out);
@@ -212,10 +258,27 @@ static zro_status send_blocks(zro_group *g, const zro_state *s, const descriptio
     return st;
 }
 
+/* Everybody's memory for what is sent after the description; that of `small` is the caller's until it is kept. */
+static zro_status prepare(zro_state *s, int gives, int whole, zro__state_block *small)
+{
+    zro_status st;
+
+    if (whole)
+        return gives ? ZRO_OK : zro__state_take(s);
+    st = take_small(s, gives, small);
+    if (st == ZRO_OK && !gives) {
+        st = keep_small(s, small);
+        if (st != ZRO_OK)
+            zro__free(small->data);
+    }
+    return st;
+}
+
 /* Inside the lane; *state is the root's, or becomes this rank's. */
-static zro_status exchange(zro_group *g, zro_state **state, int root, zro_status st)
+static zro_status exchange(zro_group *g, zro_state **state, int root, int whole, zro_status st)
 {
     const int gives = g->ranks.board.rank == root;
+    zro__state_block small = { 0 };
     description d;
     char *mine = NULL;
     void *bytes = NULL;
@@ -232,14 +295,20 @@ static zro_status exchange(zro_group *g, zro_state **state, int root, zro_status
     st = open_description(&d, bytes, n);
     if (st == ZRO_OK && !gives)
         st = build(&d, state);
-    st = zro__vote(&g->ranks.board, ZRO__CALL_BROADCAST_BYTES, st);
     if (st == ZRO_OK)
+        st = prepare(*state, gives, whole, &small);
+    st = zro__vote(&g->ranks.board, ZRO__CALL_BROADCAST_BYTES, st);
+    if (st == ZRO_OK && whole)
         st = send_blocks(g, *state, &d, root);
+    else if (st == ZRO_OK)
+        st = zro_broadcast(g, small.data, small.bytes, ZRO_U8, root);
+    if (gives)
+        zro__free(small.data);
     zro_bytes_free(bytes);
     return st;
 }
 
-zro_status zro_state_broadcast(zro_group *g, zro_state **state, int root)
+zro_status zro__state_broadcast(zro_group *g, zro_state **state, int root, int whole)
 {
     zro_state *made = NULL;
     zro_status st = zro__enter(g);
@@ -248,11 +317,16 @@ zro_status zro_state_broadcast(zro_group *g, zro_state **state, int root)
         return st;
     st = check_arguments(g, state, root);
     if (g->ranks.board.rank == root)
-        return zro__leave(g, exchange(g, state, root, st));
-    st = exchange(g, &made, root, st);
+        return zro__leave(g, exchange(g, state, root, whole, st));
+    st = exchange(g, &made, root, whole, st);
     if (st == ZRO_OK)
         *state = made;
     else
         zro_state_destroy(made);
     return zro__leave(g, st);
+}
+
+zro_status zro_state_broadcast(zro_group *g, zro_state **state, int root)
+{
+    return zro__state_broadcast(g, state, root, 1);
 }

@@ -10,28 +10,25 @@
 
 #include "base/dtype.h"
 #include "base/param.h"
-#include "base/point.h"
 #include "base/status.h"
 #include "group/group.h"
 #include "zero/optim.h"
 #include "zero/state.h"
-
-enum { BATCH = 4096 }; /* how many parts of arrays travel in one transfer */
+#include "zero/state_move.h"
 
 /* One consolidation on this rank. */
 typedef struct gathering {
     zro_optim *opt;
     const zro_range *ranges; /* of all ranks, sorted by parameter and first element */
     size_t n_ranges;
-    size_t stride;         /* numbers per record: the bits of slots that exist, then one number per slot of the rule */
-    double *record;        /* one record per range */
-    zro__part *parts;      /* memory for as many parts as there are ranges, and at least for a batch */
-    size_t n_parts, bytes; /* parts in the batch that is being filled, and their bytes */
-    uint64_t n_batches;    /* how many were sent; the tag of the next one */
-    int to;                /* the rank that gets the state, or ZRO_ALL */
-    int gets;              /* this rank gets the state */
-    int with_data;         /* the state gets the data of the parameters, too */
-    zro_state *state;      /* NULL if it does not */
+    size_t stride;    /* numbers per record: the bits of slots that exist, then one number per slot of the rule */
+    double *record;   /* one record per range */
+    zro__part *parts; /* memory for as many parts as there are ranges, and at least for a batch */
+    zro__moves moves; /* the arrays under way, which use `parts`, too */
+    int to;           /* the rank that gets the state, or ZRO_ALL */
+    int gets;         /* this rank gets the state */
+    int with_data;    /* the state gets the data of the parameters, too */
+    zro_state *state; /* NULL if it does not */
     zro__arena arena;
 } gathering;
 
@@ -165,57 +162,6 @@ static zro_status make_state(gathering *g)
 
 /* ---- arrays ---- */
 
-static zro_status send_batch(gathering *g)
-{
-    zro__xfer x = zro__delivery(ZRO__CALL_CONSOLIDATE, ZRO_U8, NULL, 0, g->parts, g->n_parts, g->bytes);
-    const int rank = zro__optim_rank(g->opt);
-    uintptr_t in = UINTPTR_MAX, out = UINTPTR_MAX, in_end = 0, out_end = 0;
-
-    (void)ZRO__POINT("consolidate.batch");
-    x.tag = g->n_batches++;
-    x.to = g->to == ZRO_ALL ? ZRO__TO_ALL : g->to;
-    x.scattered = x.offsets_differ = 1;
-    for (size_t i = 0; i < g->n_parts; i++) { /* addresses, until the lowest is known */
-        const zro__part *p = &g->parts[i];
-
-        if (p->owner == rank) {
-            in = p->in_at < in ? p->in_at : in;
-            in_end = p->in_at + p->count > in_end ? p->in_at + p->count : in_end;
-        }
-        out = p->out_at < out ? p->out_at : out;
-        out_end = p->out_at + p->count > out_end ? p->out_at + p->count : out_end;
-    }
-    for (size_t i = 0; i < g->n_parts; i++) {
-        g->parts[i].in_at -= g->parts[i].owner == rank ? in : 0;
-        g->parts[i].out_at -= g->gets ? out : 0;
-    }
-    if (in_end > 0) {
-        x.in = (const void *)in;
-        x.in_bytes = in_end - in;
-    }
-    if (g->gets) {
-        x.out = (void *)out;
-        x.out_bytes = out_end - out;
-    }
-    g->n_parts = 0;
-    g->bytes = 0;
-    return zro__xfer_run(&g->opt->cycle.group->ranks, &x);
-}
-
-/* `bytes` of one range, from the owner's memory to the state.  Both addresses are NULL where this rank does not need them. */
-static zro_status gather_bytes(gathering *g, const zro_range *r, const char *from, char *to, size_t bytes)
-{
-    if (bytes == 0)
-        return ZRO_OK;
-    if (!zro__cycle_is_shared(&g->opt->cycle)) {
-        memcpy(to, from, bytes);
-        return ZRO_OK;
-    }
-    g->parts[g->n_parts++] = (zro__part){ (uintptr_t)from, (uintptr_t)to, bytes, r->owner, r->owner };
-    g->bytes += bytes;
-    return g->n_parts == BATCH ? send_batch(g) : ZRO_OK;
-}
-
 /* One array of one range: from the owner's shard to the state. */
 static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
 {
@@ -225,8 +171,8 @@ static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
     const zro__piece *piece =
         r->owner == zro__optim_rank(g->opt) ? zro__shard_find(&g->opt->cycle.update.shard, r->param, &group) : NULL;
 
-    return gather_bytes(g, r, piece != NULL ? zro__shard_slot(group, piece, s) : NULL, to != NULL ? to + r->first * size : NULL,
-                        r->count * size);
+    return zro__move(&g->moves, r->owner, piece != NULL ? zro__shard_slot(group, piece, s) : NULL,
+                     to != NULL ? to + r->first * size : NULL, r->count * size);
 }
 
 /* The parameter's own data of one range.  All ranks may have it; the owner's is what the last step has made. */
@@ -238,8 +184,8 @@ static zro_status gather_data(gathering *g, size_t range)
     const char *from = e->param->data;
     char *to = g->gets ? zro__state_data(g->state, r->param)->data : NULL;
 
-    return gather_bytes(g, r, from != NULL && r->owner == zro__optim_rank(g->opt) ? from + r->first * size : NULL,
-                        to != NULL ? to + r->first * size : NULL, r->count * size);
+    return zro__move(&g->moves, r->owner, from != NULL && r->owner == zro__optim_rank(g->opt) ? from + r->first * size : NULL,
+                     to != NULL ? to + r->first * size : NULL, r->count * size);
 }
 
 static zro_status gather_range(gathering *g, size_t range)
@@ -266,12 +212,17 @@ static zro_status gather_range(gathering *g, size_t range)
 
 static zro_status start(gathering *g)
 {
+    zro_status st;
+
     g->ranges = zro__optim_ranges(g->opt, 0, g->opt->n_params, &g->n_ranges);
     g->stride = 1 + (g->opt->rule != NULL ? g->opt->rule->n_slots : 0);
-    return zro__arena_arrays(&g->arena, g->opt->account, "a list of what there is to consolidate",
-                             (const zro__array[]){ { &g->record, g->n_ranges, g->stride * sizeof *g->record },
-                                                   { &g->parts, g->n_ranges > BATCH ? g->n_ranges : BATCH, sizeof *g->parts } },
-                             2);
+    st = zro__arena_arrays(
+        &g->arena, g->opt->account, "a list of what there is to consolidate",
+        (const zro__array[]){ { &g->record, g->n_ranges, g->stride * sizeof *g->record },
+                              { &g->parts, g->n_ranges > ZRO__MOVE_BATCH ? g->n_ranges : ZRO__MOVE_BATCH, sizeof *g->parts } },
+        2);
+    g->moves = (zro__moves){ .opt = g->opt, .call = ZRO__CALL_CONSOLIDATE, .parts = g->parts, .to = g->to };
+    return st;
 }
 
 /* Every rank learns that the others are in this call, with the same `to`. */
@@ -305,7 +256,7 @@ static zro_status consolidate(gathering *g, zro_status st)
     st = zro__cycle_vote(&g->opt->cycle, ZRO__CALL_CONSOLIDATE, g->gets ? make_state(g) : ZRO_OK);
     for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++)
         st = gather_range(g, i);
-    return st == ZRO_OK && g->n_parts > 0 ? send_batch(g) : st;
+    return st == ZRO_OK ? zro__moves_send(&g->moves) : st;
 }
 
 static zro_status consolidate_to(zro_optim *opt, int to, int with_data, zro_state **out)

@@ -1,6 +1,7 @@
 /* Loading: an optimizer takes over a state, each rank what it owns of it.
  *
- * Everything is checked, the ranks are compared and all memory is taken before anything changes. */
+ * Everything is checked, the ranks are compared and all memory is taken before anything changes.  Either every rank has the whole
+ * state and copies what it owns, or one rank has it and sends its arrays to their owners. */
 #include <math.h>
 #include <string.h>
 
@@ -13,6 +14,9 @@
 #include "optim/values.h"
 #include "zero/optim.h"
 #include "zero/state.h"
+#include "zero/state_move.h"
+
+enum { EVERY_RANK = -1 };
 
 /* One load on this rank. */
 typedef struct loading {
@@ -22,6 +26,8 @@ typedef struct loading {
     double *first_lr; /* one per group; NaN: the state does not have it */
     uint32_t *needed; /* one per group: bit s is set if the state has slot s */
     int has_data;     /* the state has the data of a parameter */
+    int root;         /* the rank that has the arrays of the state, or EVERY_RANK */
+    zro__moves moves; /* of these arrays */
     zro__arena arena;
 } loading;
 
@@ -237,57 +243,121 @@ static zro_status agree(loading *l, zro_status st)
 
 /* ---- taking over ---- */
 
+/* Whether a slot's elements are taken over by `load_arrays`; a single element is there on all ranks. */
+static int is_moved(const zro__state_slot *slot)
+{
+    return slot->name == ZRO__STATE_NONE || slot->count > 1;
+}
+
 static void load_piece(loading *l, zro__shard_group *g, zro__piece *p)
 {
     p->present = 0;
     for (size_t i = l->state->params[p->index].slots.first; i != ZRO__STATE_NONE; i = l->state->slots[i].next) {
         const zro__state_slot *slot = &l->state->slots[i];
         const size_t s = (size_t)zro__optim_find_slot(l->opt, zro__state_text(l->state, slot->name));
-        const size_t size = zro_dtype_bytes(slot->dtype);
 
         p->present |= (uint32_t)1 << s;
         if (!zro__slot_is_array(l->opt, s))
             zro__kernels_get(ZRO_KERNELS_BASE)->convert(zro__slot_number(l->opt, g, p, s), ZRO_F64, slot->data, slot->dtype, 1);
-        else if (p->count > 0)
-            memcpy(zro__shard_slot(g, p, s), (const char *)slot->data + p->first * size, p->count * size);
+        else if (p->count > 0 && !is_moved(slot))
+            memcpy(zro__shard_slot(g, p, s), slot->data, slot->bytes);
     }
 }
 
-/* ---- the data of parameters ---- */
+/* ---- arrays ---- */
 
-static void write_data(const loading *l)
+/* This rank's memory for a range's part of an array: of a slot, or the parameter's data. */
+static char *find_place(const loading *l, const zro_range *r, const zro__state_slot *slot)
 {
-    const zro__shard *shard = &l->opt->cycle.update.shard;
+    zro__shard_group *group = NULL;
+    const zro__piece *p = zro__shard_find(&l->opt->cycle.update.shard, r->param, &group);
 
-    for (size_t k = 0; k < shard->n_groups; k++)
-        for (size_t i = 0; i < shard->groups[k]->n; i++) {
-            const zro__piece *p = &shard->groups[k]->pieces[i];
-            const zro__state_slot *row = zro__state_data(l->state, p->index);
-            const size_t size = zro_dtype_bytes(p->data_type);
-
-            if (row != NULL && p->count > 0)
-                memcpy((char *)p->param->data + p->first * size, (const char *)row->data + p->first * size, p->count * size);
-        }
+    if (slot->name == ZRO__STATE_NONE)
+        return (char *)p->param->data + r->first * zro_dtype_bytes(slot->dtype);
+    return zro__shard_slot(group, p, (size_t)zro__optim_find_slot(l->opt, zro__state_text(l->state, slot->name)));
 }
 
-/* Owners write what they own, as in a step: a parameter that exists once is written by one rank, and one that lies elsewhere on
- * each rank is delivered.  A rank that is lost on the way leaves torn parameters, and they are marked as in a step. */
-static zro_status load_data(const loading *l)
+static zro_status load_array(loading *l, const zro_range *r, const zro__state_slot *slot)
 {
-    zro__cycle *c = &l->opt->cycle;
-    zro__board *board = zro__cycle_is_shared(c) ? &c->group->ranks.board : NULL;
+    const size_t size = zro_dtype_bytes(slot->dtype), bytes = r->count * size;
+    const int rank = zro__optim_rank(l->opt), mine = r->owner == rank;
+    const char *from = l->root == EVERY_RANK || l->root == rank ? (const char *)slot->data + r->first * size : NULL;
+    char *to = mine && bytes > 0 ? find_place(l, r, slot) : NULL;
+
+    if (l->root != EVERY_RANK && l->root != r->owner)
+        return zro__move(&l->moves, l->root, from, to, bytes);
+    if (to != NULL)
+        memcpy(to, from, bytes);
+    return ZRO_OK;
+}
+
+static zro_status load_range(loading *l, const zro_range *r)
+{
+    const zro__state_slot *data = zro__state_data(l->state, r->param);
+    zro_status st = ZRO_OK;
+
+    for (size_t i = l->state->params[r->param].slots.first; st == ZRO_OK && i != ZRO__STATE_NONE; i = l->state->slots[i].next)
+        if (is_moved(&l->state->slots[i]))
+            st = load_array(l, r, &l->state->slots[i]);
+    return st == ZRO_OK && data != NULL ? load_array(l, r, data) : st;
+}
+
+static zro_status load_ranges(loading *l, int rank)
+{
+    const zro_range *ranges = NULL;
+    size_t n = 0;
+    zro_status st = zro_plan_ranges(l->opt->plan, rank, &ranges, &n);
+
+    l->moves.to = rank;
+    for (size_t i = 0; st == ZRO_OK && i < n; i++)
+        st = load_range(l, &ranges[i]);
+    return st == ZRO_OK ? zro__moves_send(&l->moves) : st;
+}
+
+/* What this rank owns, without a transfer: it says that it touches data that others may have, too. */
+static zro_status copy_ranges(loading *l, int rank)
+{
+    zro__board *board = zro__cycle_is_shared(&l->opt->cycle) ? &l->opt->cycle.group->ranks.board : NULL;
     zro_status st = board != NULL ? zro__touch_begin(board) : ZRO_OK;
 
-    if (st == ZRO_OK) {
-        c->begun += c->begun == c->published;
-        if (c->group != NULL)
-            zro__step_begin(&c->group->ranks.board, c->begun);
-        (void)ZRO__POINT("load.begun");
-        write_data(l);
-    }
+    if (st == ZRO_OK)
+        st = load_ranges(l, rank);
     if (board != NULL)
         zro__touch_end(board);
-    if (st != ZRO_OK)
+    return st;
+}
+
+/* What each rank owns, one rank after another, because bytes under way go to one rank at a time. */
+static zro_status load_arrays(loading *l)
+{
+    const int me = zro__optim_rank(l->opt);
+    zro_status st = ZRO_OK;
+
+    if (l->root == EVERY_RANK)
+        return copy_ranges(l, me);
+    for (int rank = 0; st == ZRO_OK && rank < zro__optim_ranks(l->opt); rank++)
+        if (rank != l->root)
+            st = load_ranges(l, rank);
+        else if (rank == me)
+            st = copy_ranges(l, me);
+    return st;
+}
+
+/* Owners write what they own of the data, as in a step: so a parameter that exists once is written by one rank, and one that lies
+ * elsewhere on each rank is delivered.  A rank that is lost on the way leaves torn parameters, and they are marked as in a step. */
+static zro_status write_arrays(loading *l)
+{
+    zro__cycle *c = &l->opt->cycle;
+    zro_status st;
+
+    if (!l->has_data)
+        return load_arrays(l);
+    c->begun += c->begun == c->published;
+    if (c->group != NULL)
+        zro__step_begin(&c->group->ranks.board, c->begun);
+    (void)ZRO__POINT("load.begun");
+    st = load_arrays(l);
+    if (st != ZRO_OK && c->group != NULL)
         zro__batches_settle(c->group, c->batches);
     return st == ZRO_OK ? zro__cycle_deliver(c) : st;
 }
@@ -319,29 +389,35 @@ static void load(loading *l)
     }
 }
 
-zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
+zro_status zro__optim_load_from(zro_optim *opt, const zro_state *state, int root)
 {
-    loading l = { .opt = opt, .state = state };
+    loading l = { .opt = opt, .state = state, .root = root, .moves = { .opt = opt, .call = ZRO__CALL_LOAD } };
     const size_t n = zro_optim_groups(opt);
     const zro__array arrays[] = { { &l.values, n * zro_optim_values(opt), sizeof *l.values },
                                   { &l.first_lr, n, sizeof *l.first_lr },
-                                  { &l.needed, n, sizeof *l.needed } };
+                                  { &l.needed, n, sizeof *l.needed },
+                                  { &l.moves.parts, root != EVERY_RANK ? ZRO__MOVE_BATCH : 0, sizeof *l.moves.parts } };
     zro_status st = zro__optim_enter(opt);
 
     if (st != ZRO_OK)
         return st;
     st = zro__state_check(state);
     if (st == ZRO_OK)
-        st = zro__arena_arrays(&l.arena, opt->account, "values of the groups of a state", arrays, 3);
+        st = zro__arena_arrays(&l.arena, opt->account, "values of the groups of a state", arrays, 4);
     if (st == ZRO_OK)
         st = check_all(&l);
     if (st == ZRO_OK)
         st = ensure(&l);
     st = agree(&l, st);
-    if (st == ZRO_OK && l.has_data)
-        st = load_data(&l);
+    if (st == ZRO_OK)
+        st = write_arrays(&l);
     if (st == ZRO_OK)
         load(&l);
     zro__arena_free(&l.arena);
     return zro__optim_leave(opt, st);
+}
+
+zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
+{
+    return zro__optim_load_from(opt, state, EVERY_RANK);
 }
