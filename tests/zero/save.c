@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/point.h"
 #include "zt/list.h"
 #include "zt/zt.h"
 
@@ -560,6 +562,142 @@ static void memory_of_senders(zt_rank *t)
     remove_file(t, path);
 }
 
+/* 16 MiB of parameters and 32 MiB of state, of which each of two ranks owns one half: the whole is in the memory of the first
+ * rank alone. */
+static void memory_of_receivers(zt_rank *t)
+{
+    const size_t n = 4 * LARGE;
+    const char *path = path_of(t);
+    zro_param_group group = ZRO_PARAM_GROUP_INIT;
+    struct rusage before, after;
+    zro_optim *optim;
+    zro_param param;
+    float *data, *grad;
+
+    if (zt_opt.max_count < n)
+        zt_skip(t, "16 MiB of parameters are more than --max-count allows");
+    data = calloc(n, sizeof *data);
+    grad = calloc(n, sizeof *grad);
+    CHECK(data != NULL && grad != NULL);
+    zro_param_make(&param, "w", ZRO_F32, data, grad, 1, &n);
+    group.params = &param;
+    group.n = 1;
+    memset(data, 1, n * sizeof *data); /* pages that are there before */
+    CHECK_OK(zro_optim_create(t->group, &group, 1, zro_rule_adam(), NULL, NULL, &optim));
+    CHECK_OK(zro_optim_step(optim, NULL));
+    CHECK_OK(zro_optim_save(optim, path, NULL));
+    CHECK(getrusage(RUSAGE_SELF, &before) == 0);
+    CHECK_OK(zro_optim_resume(optim, path, NULL));
+    CHECK(getrusage(RUSAGE_SELF, &after) == 0);
+    if (t->rank > 0)
+        CHECK(after.ru_maxrss - before.ru_maxrss < 8 << 10); /* KiB */
+    zro_optim_destroy(optim);
+    free(data);
+    free(grad);
+    remove_file(t, path);
+}
+
+/* ---- failures ---- */
+
+static int any(zt_rank *t, int mine)
+{
+    int all[ZT_MAX_RANKS], result = 0;
+
+    zt_exchange(t, &mine, sizeof mine, all);
+    for (int r = 0; r < t->size; r++)
+        result |= all[r];
+    return result;
+}
+
+/* The nth allocation fails on one rank: an error on all, and nothing has changed; 0 if there are no more. */
+static int fail_once(zt_rank *t, training *b, const char *path, int odd, int saves, long nth)
+{
+    zro__point_plan plan = { .name = "memory.alloc", .action = ZRO__POINT_FAIL, .nth = nth };
+    trace before = look(b), now;
+    zro_status st;
+
+    if (t->rank == odd)
+        zro__point_plan_set(&plan);
+    st = saves ? zro_optim_save(b->optim, path, &b->save) : zro_optim_resume(b->optim, path, &b->save);
+    zro__point_plan_set(NULL);
+    if (!any(t, st != ZRO_OK))
+        return any(t, t->rank == odd && atomic_load(&plan.hits) >= nth); /* some do without */
+    CHECK_STATUS(st, t->rank == odd ? ZRO_ERR_MEMORY : ZRO_ERR_PEER);
+    now = look(b);
+    CHECK(same(&before, &now));
+    return 1;
+}
+
+static void memory_runs_out(zt_rank *t)
+{
+    const char *path = path_of(t);
+    training a, b;
+    trace x, y;
+
+#ifndef ZRO__POINTS
+    zt_skip(t, "the library was built without ZRO__POINTS");
+#endif
+    begin(&a, t->group, 0, 5);
+    (void)step(&a, 0);
+    (void)step(&a, 1);
+    begin(&b, t->group, 5, 6);
+    (void)step(&b, 0);
+    for (int odd = 0; odd < t->size; odd++) {
+        long nth = 1;
+
+        while (fail_once(t, &a, path, odd, 1, nth))
+            nth++;
+        CHECK(nth > 1);
+    }
+    x = look(&a);
+    for (int odd = 0; odd < t->size; odd++) {
+        long nth = 1;
+
+        (void)step(&b, 1); /* to be seen */
+        while (fail_once(t, &b, path, odd, 0, nth))
+            nth++;
+        y = look(&b);
+        CHECK(nth > 1 && same(&x, &y));
+    }
+    end(&b);
+    end(&a);
+    remove_file(t, path);
+}
+
+static void die_now(void *user)
+{
+    zt_die(user);
+}
+
+/* A rank dies after data may have been written: the others are told that their parameters are torn. */
+static void death(zt_rank *t)
+{
+    zro__point_plan plan = { .name = "load.begun", .action = ZRO__POINT_KILL, .nth = 1, .kill_rank = die_now, .user = t };
+    const char *path = path_of(t);
+    zro_save_config none = ZRO_SAVE_CONFIG_INIT;
+    training a;
+
+#ifndef ZRO__POINTS
+    zt_skip(t, "the library was built without ZRO__POINTS");
+#endif
+    begin(&a, t->group, (int)t->arg, 5);
+    (void)step(&a, 0);
+    CHECK_OK(zro_optim_save(a.optim, path, &a.save));
+    if (t->rank == 0)
+        zt_expect_lost(t, 1);
+    CHECK_OK(zro_barrier(t->group));
+    if (t->rank == 1)
+        zro__point_plan_set(&plan);
+    CHECK_STATUS(zro_optim_resume(a.optim, path, &a.save), ZRO_ERR_LOST);
+    CHECK_TEXT("rank 1");
+    CHECK_STATUS(zro_optim_save(a.optim, path, &none), ZRO_ERR_STATE);
+    CHECK_TEXT("torn: rank 1 has published");
+    CHECK_STATUS(zro_optim_resume(a.optim, path, &none), ZRO_ERR_STATE);
+    CHECK_TEXT("torn: rank 1 has published");
+    if (t->rank == 0)
+        CHECK(unlink(path) == 0);
+}
+
 #define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4))
 #define SEVERAL (ZT_WORLD(2) | ZT_WORLD(3))
 
@@ -570,5 +708,9 @@ const zt_case cases_zero_save[] = {
     { "S93_refused", refused, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S93_other_model", other_model, ZT_WORLD(1) | ZT_WORLD(2), ZT_BOTH, 0, 0, 0, 0 },
     { "S93_memory_of_senders", memory_of_senders, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "S93_memory_of_receivers", memory_of_receivers, ZT_WORLD(2), ZT_LOCAL, 0, 60, 0, 0 },
+    { "S93_memory_runs_out", memory_runs_out, ZT_WORLD(2), ZT_LOCAL, 0, 60, 0, 0 },
+    { "S93_death", death, ZT_WORLD(3), ZT_LOCAL, ZT_KILLS, 0, 0, OWN },
+    { "S93_death_once", death, ZT_WORLD(3), ZT_LOCAL, ZT_KILLS, 0, 0, ONCE },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
