@@ -25,7 +25,7 @@ def count(shape):
 
 
 def state(rule="adam", groups=None, params=None, slots=(), **more):
-    """A whole file: slots are (slot, parameter's name, dtype, shape)."""
+    """A whole file: slots are (slot, parameter's name, dtype, shape); slot None is the parameter's data."""
     if params is None:
         params = [{"name": "w", "shape": [2, 3], "dtype": "f32"}]
     if groups is None:
@@ -36,7 +36,7 @@ def state(rule="adam", groups=None, params=None, slots=(), **more):
     at = 0
     for slot, name, dtype, shape in slots:
         n = count(shape) * SIZES[dtype]
-        header[f"{slot}:0:{name}"] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + n]}
+        header[name if slot is None else f"{slot}:0:{name}"] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + n]}
         at += n
     return header, bytes(range(256)) * (at // 256 + 1), at
 
@@ -48,6 +48,15 @@ def whole(*args, **more):
 
 W = ("exp_avg", "w", "F32", [2, 3])
 STEP = ("step", "w", "F64", [])
+DATA = (None, "w", "F32", [2, 3])
+WITH_DATA = [{"name": "w", "shape": [2, 3], "dtype": "f32", "data": True}]
+SCHEDULES = [
+    {"kind": "sequential", "children": 2, "n_milestones": 1, "milestones": [4], "steps": 5, "n_groups": 1},
+    {"kind": "linear", "start_factor": 0.5, "end_factor": 1, "total_iters": 4, "n_milestones": 0, "steps": 3, "n_groups": 1,
+     "first_lr": [0.1]},
+    {"kind": "exponential", "gamma": 0.9, "n_milestones": 0, "steps": 1, "n_groups": 1, "first_lr": [0.1]},
+    {"kind": "plateau", "best": "inf", "bad_steps": 2, "cooldown_left": 0, "steps": 5, "n_groups": 1, "first_lr": [1e-300]},
+]
 
 
 def good():
@@ -57,7 +66,7 @@ def good():
     yield "reversed", whole(slots=[W, STEP])
     yield "values", whole("adamw", groups=[{"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "amsgrad": False, "maximize": True,
                                             "foreach": None, "fused": "no", "capturable": False, "params": [0]}], slots=[W])
-    yield "numbers", whole(groups=[{"a": 1, "b": -0.0, "c": 1e308, "d": 5e-324, "e": 12345678901234567, "params": [0]}])
+    yield "group-numbers", whole(groups=[{"a": 1, "b": -0.0, "c": 1e308, "d": 5e-324, "e": 12345678901234567, "params": [0]}])
     yield "types", whole("mine", params=[{"name": d.lower(), "shape": [1, 2], "dtype": d.lower(), "grad_dtype": "f32"}
                                           for d in SIZES], slots=[("s", d.lower(), d, [1, 2]) for d in SIZES])
     yield "unnamed", whole(params=[{"name": None, "shape": [], "dtype": "f32"}, {"name": None, "shape": [1], "dtype": "f64"}],
@@ -73,6 +82,14 @@ def good():
     yield "dims", whole(params=[{"name": "w", "shape": [1] * 8, "dtype": "i8"}], slots=[("s", "w", "I8", [1] * 8)])
     yield "scale", whole(scale=65536.5, growth_tracker=4294967295, steps=9223372036854775807)
     yield "more-keys", whole(more={"deep": [[[[[[]]]]]]})
+    yield "data", whole(params=WITH_DATA, slots=[STEP, DATA, W])
+    yield "data-only", whole("", params=WITH_DATA, slots=[DATA])
+    names = ("w", "m:0:w", "m:0:m:0:w")
+    yield "data-names", whole(params=[{"name": n, "shape": [2], "dtype": "bf16", "data": n != "w"} for n in names],
+                              slots=[(None, "m:0:w", "BF16", [2]), (None, "m:0:m:0:w", "BF16", [2]), ("n", "w", "F32", [2])])
+    yield "schedules", whole(schedules=SCHEDULES)
+    yield "numbers", whole(numbers={"epoch": 3, "loss": "nan", "best": "-inf", "ä": -0.0, "x:0": 1e300, "n": 2**53})
+    yield "everything", whole(params=WITH_DATA, slots=[STEP, DATA, W], schedules=SCHEDULES, numbers={"epoch": 1})
     header, data, n = state(slots=[W])
     header["__metadata__"]["other"] = "text"
     yield "other-metadata", file_of(header, data[:n])
@@ -141,6 +158,21 @@ def bad_states():
     yield "colon", whole(groups=[{"betas:0": 1, "params": [0]}])
     yield "param-dtype", whole(params=[{"name": "w", "shape": [], "dtype": "F32"}])
     yield "param-shape", whole(params=[{"name": "w", "shape": [-1], "dtype": "f32"}])
+    yield "data-missing", whole(params=WITH_DATA)
+    yield "data-unannounced", whole(slots=[DATA])
+    yield "data-shape", whole(params=WITH_DATA, slots=[(None, "w", "F32", [6])])
+    yield "data-type", whole(params=WITH_DATA, slots=[(None, "w", "I32", [2, 3])])
+    yield "data-flag", whole(params=[{**WITH_DATA[0], "data": 1}], slots=[DATA])
+    yield "schedules", whole(schedules={})
+    yield "schedule-kind", whole(schedules=[{"steps": 1}])
+    yield "schedule-children", whole(schedules=SCHEDULES[:2])
+    yield "schedule-many-children", whole(schedules=[{"kind": "chained", "children": 2**31 - 1}] * 3)
+    yield "schedule-number", whole(schedules=[{"kind": "linear", "steps": "many"}])
+    yield "schedule-colon", whole(schedules=[{"kind": "linear", "first_lr:0": 1}])
+    yield "number", whole(numbers={"epoch": [1]})
+    yield "numbers", whole(numbers=[1])
+    yield "number-name", whole(numbers={"": 1})
+    yield "many-numbers", whole(numbers={str(i): i for i in range(257)})
     yield "two-names", whole(params=[{"name": "w", "shape": [], "dtype": "f32"}] * 2)
     yield "index-name", whole(params=[{"name": "1", "shape": [], "dtype": "f32"}, {"name": None, "shape": [], "dtype": "f32"}])
 
