@@ -16,6 +16,8 @@ values are the same on both sides, so this is about forms:
   - Arrays are f32 in zro for 16-bit parameters; PyTorch's load_state_dict rounds them to the parameter's type.
   - "master", the f32 values of 16-bit parameters, is nothing that PyTorch knows: it is left out with a warning, unless
     --masters asks for it.  PyTorch then carries it along; back in zro it would be out of date, so from-torch leaves it out.
+  - The data of parameters, and the positions of schedules, which a file of zro_optim_save has, too, are left out: the model's
+    tensors are in that file under their names, for any reader of safetensors.
   - Values that are None, those that say how PyTorch computes, and those that its schedules leave in the groups stay out of
     zro's file, but for "initial_lr".
 
@@ -71,7 +73,10 @@ def to_torch(path, masters=False):
     about, tensors = read(path)
     index_of = {label(p, i): i for i, p in enumerate(about["params"])}
     state, left_out = {}, 0
+    data = {label(p, i) for i, p in enumerate(about["params"]) if p.get("data")}  # the model's, not the optimizer's
     for name, tensor in sorted(tensors.items()):
+        if name in data:
+            continue
         slot, _, of = name.split(":", 2)
         index = index_of[of]
         param = about["params"][index]
