@@ -66,23 +66,6 @@ static const label *find_label(const zro_state *s, const label *labels, const ch
     return bsearch(&key, labels, s->n_params, sizeof *labels, by_name);
 }
 
-/* The parameter of a tensor and, written into `slot`, the name of its slot. */
-static zro_status split_name(const char *name, const zro_state *s, const label *labels, char *slot, size_t *param)
-{
-    const size_t bytes = strcspn(name, ":");
-    const label *found;
-
-    if (bytes > ZRO__STATE_NAME_BYTES || strncmp(name + bytes, ":0:", 3) != 0)
-        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its name must be <slot>:0:<parameter>", name);
-    memcpy(slot, name, bytes);
-    slot[bytes] = '\0';
-    found = find_label(s, labels, name + bytes + 3);
-    if (found == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "tensor %s: there is no parameter %s", name, name + bytes + 3);
-    *param = found->param;
-    return ZRO_OK;
-}
-
 /* ---- writing ---- */
 
 /* What a file is made of. */
@@ -140,29 +123,29 @@ static zro_status list_tensors(const zro_state *s, image *im)
  * parameter whose own name is "<slot>:0:<parameter>" can have it. */
 static zro_status check_names(const zro_state *s, const label *labels)
 {
-    char slot[ZRO__STATE_NAME_BYTES + 1];
-    zro_status st = ZRO_OK;
-
-    for (size_t i = 0; st == ZRO_OK && i < s->n_params; i++) {
+    for (size_t i = 0; i < s->n_params; i++) {
         const char *name = text_of(&labels[i]);
-        size_t param = 0, at;
+        const size_t bytes = strcspn(name, ":");
+        const label *of = strncmp(name + bytes, ":0:", 3) == 0 ? find_label(s, labels, name + bytes + 3) : NULL;
 
         if (!s->params[labels[i].param].has_data)
             continue;
         if (strcmp(name, ZRO__TENSORS_METADATA) == 0)
             return zro__fail(ZRO_ERR_INVALID, "no tensor can be named %s, as the data of a parameter of this name would be",
                              name);
-        if (strstr(name, ":0:") == NULL || split_name(name, s, labels, slot, &param) != ZRO_OK)
-            continue;
-        for (at = s->params[param].slots.first; at != ZRO__STATE_NONE; at = s->slots[at].next)
-            if (strcmp(zro__state_text(s, s->slots[at].name), slot) == 0)
+        for (size_t k = of != NULL ? s->params[of->param].slots.first : ZRO__STATE_NONE; k != ZRO__STATE_NONE;
+             k = s->slots[k].next) {
+            const char *slot = zro__state_text(s, s->slots[k].name);
+
+            if (strlen(slot) == bytes && memcmp(slot, name, bytes) == 0)
                 return zro__fail(
                     ZRO_ERR_INVALID,
-                    "two tensors would be named %s: the data of this parameter, and slot %s of another one; rename the "
-                    "parameter",
-                    name, slot);
+                    "two tensors would be named %s: the data of this parameter, and slot %s of parameter %s; rename "
+                    "the first one",
+                    name, slot, text_of(of));
+        }
     }
-    return st;
+    return ZRO_OK;
 }
 
 static zro_status image_make(const zro_state *s, image *im)
@@ -234,6 +217,23 @@ zro_status zro_state_pack(const zro_state *s, void **bytes, size_t *n)
 }
 
 /* ---- reading ---- */
+
+/* The parameter of a tensor and, written into `slot`, the name of its slot. */
+static zro_status split_name(const char *name, const zro_state *s, const label *labels, char *slot, size_t *param)
+{
+    const size_t bytes = strcspn(name, ":");
+    const label *found;
+
+    if (bytes > ZRO__STATE_NAME_BYTES || strncmp(name + bytes, ":0:", 3) != 0)
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: its name must be <slot>:0:<parameter>", name);
+    memcpy(slot, name, bytes);
+    slot[bytes] = '\0';
+    found = find_label(s, labels, name + bytes + 3);
+    if (found == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "tensor %s: there is no parameter %s", name, name + bytes + 3);
+    *param = found->param;
+    return ZRO_OK;
+}
 
 static int has_shape(const zro__tensor *t, const zro__state_param *p)
 {

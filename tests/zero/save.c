@@ -335,10 +335,11 @@ static void by_parts(zt_rank *t)
     remove_file(t, path);
 }
 
-/* What the owners have and nobody else knows yet is saved, too. */
+/* What the owners have and nobody else knows yet is saved, too, and is what a state has. */
 static void unpublished(zt_rank *t)
 {
     const char *path = path_of(t);
+    zro_state *state;
     training a, b;
     trace x, y;
 
@@ -347,8 +348,17 @@ static void unpublished(zt_rank *t)
     set_gradients(&a, 1);
     CHECK_OK(zro_optim_step_local(a.optim, NULL));
     CHECK_OK(zro_optim_save(a.optim, path, &a.save));
+    CHECK_OK(zro_optim_consolidate_with_data(a.optim, ZRO_ALL, &state));
     CHECK_OK(zro_optim_publish(a.optim));
     x = look(&a);
+    for (size_t i = 0; i < N; i++) {
+        zro_param p;
+
+        CHECK_OK(zro_state_param(state, i, &p));
+        CHECK(p.data != NULL);
+        CHECK(specs[i].count == 0 || memcmp(p.data, a.params[i].data, specs[i].count * zro_dtype_bytes(specs[i].dtype)) == 0);
+    }
+    zro_state_destroy(state);
     begin(&b, t->group, 4, 6);
     CHECK_OK(zro_optim_resume(b.optim, path, &b.save));
     y = look(&b);
@@ -454,6 +464,9 @@ static void refused(zt_rank *t)
     refuse_file(t, &b, other, ZRO_ERR_FORMAT, "but only");
     damage(t, path, other, 0, 20);
     refuse_file(t, &b, other, ZRO_ERR_FORMAT, other);
+    CHECK_STATUS(t->rank == 0 ? zro_optim_consolidate(a.optim, 0, &state) : zro_optim_consolidate_with_data(a.optim, 0, &state),
+                 ZRO_ERR_MISMATCH);
+    CHECK_TEXT("with data");
     CHECK_OK(zro_optim_consolidate(a.optim, 0, &state)); /* a state alone is not enough */
     if (t->rank == 0) {
         CHECK_OK(zro_state_set_schedules(state, a.schedules, 2));
