@@ -226,7 +226,8 @@ zro_status zro_state_set_schedules(zro_state *state, zro_schedule *const *schedu
         return st;
     }
     state->n_schedules -= n_schedules;
-    memmove(state->schedules, state->schedules + n_schedules, state->n_schedules * sizeof *state->schedules);
+    if (state->n_schedules > 0)
+        memmove(state->schedules, state->schedules + n_schedules, state->n_schedules * sizeof *state->schedules);
     return ZRO_OK;
 }
 

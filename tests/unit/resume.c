@@ -789,6 +789,7 @@ static void memory_that_runs_out(void **state)
     begin(&a, 0.1);
     add(&a, make_sequential);
     for (plan.nth = 1; st != ZRO_OK; plan.nth++) { /* everything, from a new state on */
+        bytes = NULL;
         s = with_data();
         zro__point_plan_set(&plan);
         atomic_store(&plan.hits, 0);
@@ -804,12 +805,12 @@ static void memory_that_runs_out(void **state)
         zro__point_plan_set(NULL);
         assert_true(st == ZRO_OK || st == ZRO_ERR_MEMORY);
         zro_state_destroy(s);
+        zro_bytes_free(bytes);
     }
     assert_true(plan.nth > 8);
     assert_int_equal(zro_state_schedules(t), 1);
     OK(zro_schedules_load(a.schedules, 1, t));
     zro_state_destroy(t);
-    zro_bytes_free(bytes);
     end(&a);
 }
 
