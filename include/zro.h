@@ -1140,7 +1140,7 @@ ZRO_API void zro_save_config_init(zro_save_config *config);
  *
  * INVALID      save: as zro_state_write; resume: the file is of another model, of other schedules, or does not have the data of
  *              the parameters or a number; the text names it; a schedule belongs to another optimizer
- * STATE        save: parameters are torn (zro_optim_step)
+ * STATE        parameters are torn (zro_optim_step): make a new group, and resume there
  * SYSTEM       rank 0 cannot write or read the file
  * FORMAT       resume: this is no file that zro has written
  * UNSUPPORTED  the library was built without checkpoints (ZRO_CHECKPOINT=OFF) */
