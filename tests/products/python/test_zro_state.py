@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOL = os.path.join(HERE, "..", "..", "tools", "python", "zro_state.py")
+TOOL = os.path.join(HERE, "..", "..", "..", "tools", "python", "zro_state.py")
 sys.path.insert(0, os.path.dirname(TOOL))
 
 import zro_state  # noqa: E402  # from the folder above
