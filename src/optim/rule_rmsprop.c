@@ -36,6 +36,10 @@ const zro_rule ZRO__RULE(rmsprop) = ZRO__RULE_TABLE(rmsprop, "RMSprop", NULL, pr
 
 #else
 
+/* A v beyond the type's range stays infinite, as in PyTorch, where m * m is not rounded: the element keeps its value.  With
+ * m * m infinite, too, the difference would be NaN.  Only an infinite m, after an infinite gradient, makes NaN. */
+#define LARGEST (sizeof(REAL) == sizeof(float) ? (REAL)FLT_MAX : (REAL)DBL_MAX)
+
 static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buffer, int centered)
 {
     const REAL *c = t->scalars;
@@ -58,7 +62,7 @@ static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buf
             m = avg[i];
             m = (late ? g : m) + by * (g - m);
             avg[i] = m;
-            v = v - m * m;
+            v = v > LARGEST && fabs(m) <= LARGEST ? v : v - m * m;
         }
         root = sqrt(v) + eps;
         if (has_buffer) {
@@ -70,6 +74,8 @@ static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buf
         }
     }
 }
+
+#undef LARGEST
 
 LOOP(CASES3(NAME(rmsprop), c[WEIGHT_DECAY], c[MOMENTUM], c[CENTERED], t))
 

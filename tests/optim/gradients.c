@@ -1,4 +1,4 @@
-/* What is done to gradients before the rule: loss scale, clipping by norm and by value; and 16-bit parameters: masters,
+/* What is done to gradients before the rule: loss scale, clipping by norm and by value; gradients beyond the range; and 16-bit parameters: masters,
  * stochastic rounding; and the hash by which runs are compared. */
 #include <math.h>
 #include <stdlib.h>
@@ -261,6 +261,39 @@ static void clips_non_finite(zt_rank *t)
     bed_free(&b);
 }
 
+/* Centered RMSprop where the average of squares is beyond the range of the type: the element keeps its value, as in PyTorch,
+ * and later ones are computed as if nothing had happened; an infinite gradient makes NaN. */
+static void centered_overflow(zt_rank *t)
+{
+    static const char *const rules[] = { "rmsprop centered=1", "rmsprop centered=1 momentum=0.9 alpha=0.3" };
+    static const struct {
+        zro_dtype dtype;
+        double grad;
+    } cases[] = { { ZRO_F32, 3e38 }, { ZRO_F32, -3e21 }, { ZRO_F64, 1e308 }, { ZRO_F64, -1e160 } };
+
+    (void)t;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const zro_dtype dtype = cases[i / 2].dtype;
+        zro_optim *opt;
+        bed b;
+
+        bed_init(&b, dtype, dtype, (const size_t[]){ 3 }, 1);
+        opt = bed_optim(&b, rules[i % 2], NULL);
+        for (size_t k = 0; k < 3; k++) {
+            bed_set(b.params[0].data, dtype, k, 1.5);
+            bed_set(b.params[0].grad, dtype, k, k == 0 ? cases[i / 2].grad : k == 1 ? 0.5 : INFINITY);
+        }
+        CHECK_OK(zro_optim_step(opt, NULL));
+        CHECK(bed_get(b.params[0].data, dtype, 0) == 1.5 && bed_get(b.params[0].data, dtype, 1) < 1.5);
+        CHECK(isnan(bed_get(b.params[0].data, dtype, 2)));
+        bed_set(b.params[0].grad, dtype, 0, 0.25);
+        CHECK_OK(zro_optim_step(opt, NULL));
+        CHECK(bed_get(b.params[0].data, dtype, 0) == 1.5);
+        zro_optim_destroy(opt);
+        bed_free(&b);
+    }
+}
+
 /* ---- 16 bits ---- */
 
 /* Small updates of bf16 parameters: lost without masters, kept with them, equal to the f32 run rounded. */
@@ -488,6 +521,7 @@ const zt_case cases_optim_gradients[] = {
     { "S60_clips_by_norm", clips_by_norm, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_clips_by_value", clips_by_value, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_clips_non_finite", clips_non_finite, 0, ZT_BOTH, 0, 0, 0, 0 },
+    { "optim_centered_overflow", centered_overflow, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "S68_masters", masters, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_masters_bytes", masters_bytes, 0, ZT_BOTH, 0, 0, 0, 0 },
     { "optim_stochastic", stochastic, 0, ZT_BOTH, 0, 0, 0, 0 },
