@@ -1033,7 +1033,7 @@ ZRO_MUST zro_status zro_schedule_cosine_restarts(zro_optim *optim, uint64_t t_0,
 
 /* Multiply lr by a factor.  linear: it goes from start_factor, in (0, 1], to end_factor, in [0, 1], within total_iters steps.
  * constant: it is `factor`, in [0, 1], for total_iters steps, and 1 afterwards.  With total_iters 0 they stay as they began, as
- * in PyTorch. */
+ * in PyTorch; but a constant one whose turn in a sequence comes is 1 then. */
 ZRO_MUST zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end_factor, uint64_t total_iters,
                                         zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total_iters, zro_schedule **out);
@@ -1079,8 +1079,9 @@ typedef double (*zro_lr_fn)(void *user, size_t group, uint64_t steps);
 ZRO_MUST zro_status zro_schedule_lambda(zro_optim *optim, zro_lr_fn fn, void *user, zro_schedule **out);
 
 /* Combine schedules.  chained: every step applies all of them, one after another.  sequential: the i-th applies until
- * milestones[i] (there are n - 1 of them, which never decrease), and then the next one begins anew.  Both take over the
- * schedules, even if they fail; these must belong to one optimizer, and none may be a plateau. */
+ * milestones[i] (there are n - 1 of them, which never decrease), and then the next one begins anew.  A combination that begins a
+ * sequence is one step ahead, as in PyTorch: exponential, polynomial and cosine ones in it have made their first step.  Both
+ * take over the schedules, even if they fail; these must belong to one optimizer, and none may be a plateau. */
 ZRO_MUST zro_status zro_schedule_chained(zro_schedule *const *schedules, size_t n, zro_schedule **out);
 ZRO_MUST zro_status zro_schedule_sequential(zro_schedule *const *schedules, size_t n, const uint64_t *milestones,
                                             zro_schedule **out);

@@ -155,25 +155,32 @@ static double multi_step(const zro__schedule_args *a, uint64_t t, double lr)
     return here > 0 ? lr * pow(a->gamma, (double)here) : lr;
 }
 
-static double polynomial(const zro__schedule_args *a, uint64_t t, double lr)
+/* Whether a factor per step counts: not where a schedule begins, unless it was stepped to get there. */
+static int is_step(const zro__schedule_state *s)
 {
-    double total = (double)a->total_iters;
+    return s->t > 0 || s->start == ZRO__START_STEPPED;
+}
 
-    if (t == 0 || t > a->total_iters)
+static double polynomial(const zro__schedule_args *a, const zro__schedule_state *s, double lr)
+{
+    double total = (double)a->total_iters, t = (double)s->t;
+
+    if (!is_step(s) || s->t > a->total_iters || a->total_iters == 0)
         return lr;
-    return lr * pow((1 - (double)t / total) / (1 - (double)(t - 1) / total), a->power);
+    return lr * pow((1 - t / total) / (1 - (t - 1) / total), a->power);
 }
 
 /* The lowest point cannot be left by a factor: the step after it adds what the first one took away. */
-static double cosine(const zro__schedule_args *a, uint64_t t, double base, double lr)
+static double cosine(const zro__schedule_args *a, const zro__schedule_state *s, double base, double lr)
 {
-    double t_max = (double)a->t_max, eta_min = a->eta_min;
+    double t = (double)s->t, t_max = (double)a->t_max, eta_min = a->eta_min;
+    int lowest = s->t > 0 ? (s->t - 1) % a->t_max == 0 && (s->t - 1) / a->t_max % 2 == 1 : a->t_max == 1;
 
-    if (t == 0)
+    if (!is_step(s))
         return lr;
-    if ((t - 1) % a->t_max == 0 && (t - 1) / a->t_max % 2 == 1)
+    if (lowest)
         return lr + (base - eta_min) * (1 - cos(pi / t_max)) / 2;
-    return (1 + cos(pi * (double)t / t_max)) / (1 + cos(pi * (double)(t - 1) / t_max)) * (lr - eta_min) + eta_min;
+    return (1 + cos(pi * t / t_max)) / (1 + cos(pi * (t - 1) / t_max)) * (lr - eta_min) + eta_min;
 }
 
 static double linear(const zro__schedule_args *a, uint64_t t, double lr)
@@ -188,12 +195,13 @@ static double linear(const zro__schedule_args *a, uint64_t t, double lr)
     return lr * (factor > 0 ? factor : 0);
 }
 
-/* With a factor of 0 the present lr is 0, and only the first lr is left to return to. */
-static double constant(const zro__schedule_args *a, uint64_t t, double base, double lr)
+/* With a factor of 0 the present lr is 0, and only the first lr is left to return to.  If it is made with total_iters 0 its end
+ * has passed, and lr stays; if its turn in a sequence comes, it is over. */
+static double constant(const zro__schedule_args *a, const zro__schedule_state *s, double base, double lr)
 {
-    if (t == 0)
-        return lr * a->factor;
-    if (t != a->total_iters)
+    if (s->t == 0)
+        return s->start == ZRO__START_ANEW && a->total_iters == 0 ? lr : lr * a->factor;
+    if (s->t != a->total_iters)
         return lr;
     return a->factor > 0 ? lr * (1 / a->factor) : base;
 }
@@ -244,17 +252,17 @@ double zro__schedule_lr(const zro__schedule_args *a, const zro__schedule_state *
     case ZRO__SCHEDULE_MULTI_STEP:
         return multi_step(a, s->t, lr);
     case ZRO__SCHEDULE_EXPONENTIAL:
-        return s->t > 0 ? lr * a->gamma : lr;
+        return is_step(s) ? lr * a->gamma : lr;
     case ZRO__SCHEDULE_POLYNOMIAL:
-        return polynomial(a, s->t, lr);
+        return polynomial(a, s, lr);
     case ZRO__SCHEDULE_COSINE:
-        return cosine(a, s->t, base, lr);
+        return cosine(a, s, base, lr);
     case ZRO__SCHEDULE_COSINE_RESTARTS:
         return a->eta_min + (base - a->eta_min) * (1 + cos(pi * (double)s->t_cur / (double)s->t_i)) / 2;
     case ZRO__SCHEDULE_LINEAR:
         return linear(a, s->t, lr);
     case ZRO__SCHEDULE_CONSTANT:
-        return constant(a, s->t, base, lr);
+        return constant(a, s, base, lr);
     case ZRO__SCHEDULE_ONE_CYCLE:
         return one_cycle_lr(&a->one_cycle, s->t);
     case ZRO__SCHEDULE_PLATEAU:

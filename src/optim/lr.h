@@ -38,14 +38,22 @@ typedef struct zro__schedule_args {
     zro_plateau_config plateau;
 } zro__schedule_args;
 
+/* How a schedule comes to t = 0, which PyTorch computes in three ways. */
+typedef enum zro__schedule_start {
+    ZRO__START_MADE,    /* it has just been made: factors per step begin with the next step */
+    ZRO__START_ANEW,    /* its turn in a sequence has come: the closed form, at the first lr */
+    ZRO__START_STEPPED, /* it is in a combination that begins a sequence, and is stepped to get there: factors count */
+} zro__schedule_start;
+
 typedef struct zro__schedule_state {
-    uint64_t t;        /* steps so far */
-    uint64_t t_cur;    /* cosine_restarts: steps since the last restart */
-    uint64_t t_i;      /* cosine_restarts: steps from the last restart to the next */
-    double best;       /* plateau: the best metric so far */
-    uint64_t bad;      /* plateau: how many steps in a row were not better */
-    uint64_t cooldown; /* plateau: for how many more steps bad ones are not counted */
-    int reduce;        /* plateau: this step makes lr smaller */
+    uint64_t t;                /* steps so far */
+    uint64_t t_cur;            /* cosine_restarts: steps since the last restart */
+    uint64_t t_i;              /* cosine_restarts: steps from the last restart to the next */
+    double best;               /* plateau: the best metric so far */
+    uint64_t bad;              /* plateau: how many steps in a row were not better */
+    uint64_t cooldown;         /* plateau: for how many more steps bad ones are not counted */
+    int reduce;                /* plateau: this step makes lr smaller */
+    zro__schedule_start start; /* read at t = 0 alone */
 } zro__schedule_state;
 
 /* As in the calls' names: "step_lr", ... */
@@ -54,6 +62,7 @@ const char *zro__schedule_name(zro__schedule_kind kind);
 /* INVALID with the argument's name and value. */
 zro_status zro__schedule_check(const zro__schedule_args *args);
 
+/* The state of a schedule that has just been made. */
 void zro__schedule_begin(const zro__schedule_args *args, zro__schedule_state *state);
 
 /* One step on; `metric` is plateau's.  STATE, and nothing has changed, if one_cycle is over. */

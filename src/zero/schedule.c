@@ -119,20 +119,41 @@ static void apply(const zro_schedule *s, values *v)
     }
 }
 
-/* Puts a schedule where it is when it has just been made, starting from the present lr. */
-static NOINLINE void begin(zro_schedule *s, values *v)
+static void begin_anew(zro_schedule *s, values *v);
+
+/* The part of a sequence that is in charge when the sequence begins.  PyTorch steps a combination to get it there: its leaves
+ * come to t = 0 by a step, and a sequence in it, whose count of steps is not taken back before, is one step ahead. */
+static NOINLINE void begin_part(const zro_schedule *s, zro__schedule_start start, values *v);
+
+/* Brings a schedule to its beginning, from the present lr. */
+static NOINLINE void begin(zro_schedule *s, zro__schedule_start start, values *v)
 {
+    const uint64_t ahead = start == ZRO__START_STEPPED && s->args.kind == ZRO__SCHEDULE_SEQUENTIAL ? s->now.t + 1 : 0;
+
     zro__schedule_begin(&s->args, &s->now);
+    s->now.start = start;
+    s->now.t = ahead;
     if (s->args.kind == ZRO__SCHEDULE_SEQUENTIAL)
-        begin(s->children[zro__schedule_reached(&s->args, 0)], v);
+        begin_part(s, start, v);
     else if (s->n_children == 0)
         apply(s, v);
     else
         for (size_t i = 0; i < s->n_children; i++)
-            begin(s->children[i], v);
+            begin(s->children[i], start, v);
 }
 
-/* The same, starting from the first lr. */
+static NOINLINE void begin_part(const zro_schedule *s, zro__schedule_start start, values *v)
+{
+    const size_t i = zro__schedule_reached(&s->args, s->now.t);
+    zro_schedule *part = s->children[i];
+
+    if (start == ZRO__START_STEPPED && i > 0 && s->args.milestones[i - 1] == s->now.t)
+        begin_anew(part, v);
+    else
+        begin(part, start == ZRO__START_MADE && part->n_children > 0 ? ZRO__START_STEPPED : start, v);
+}
+
+/* Begins when its turn in a sequence comes, from the first lr.  PyTorch cannot do this with combinations. */
 static void begin_anew(zro_schedule *s, values *v)
 {
     const zro_schedule *leaf = s;
@@ -140,7 +161,7 @@ static void begin_anew(zro_schedule *s, values *v)
     while (leaf->n_children > 0)
         leaf = leaf->children[0];
     memcpy(v->lr, leaf->base, leaf->n_groups * sizeof *v->lr);
-    begin(s, v);
+    begin(s, ZRO__START_ANEW, v);
 }
 
 static zro_status begin_and_write(zro_schedule *s)
@@ -148,7 +169,7 @@ static zro_status begin_and_write(zro_schedule *s)
     zro__fpmode mode;
 
     zro__fpmode_enter(&mode);
-    begin(s, &s->work);
+    begin(s, ZRO__START_MADE, &s->work);
     zro__fpmode_leave(&mode);
     return write_values(s);
 }

@@ -631,6 +631,88 @@ static void trees(void **state)
     check_lrs(optim, s, want, LENGTH(want));
 }
 
+/* A constant one with total_iters 0 is over when its turn comes; alone it stays at its factor. */
+static void constant_over_in_sequence(void **state)
+{
+    static const double want[] = { 0.1, 0.05, 0.1, 0.1, 0.025, 0.1, 0.1, 0.1 }, alone[] = { 0.025, 0.025, 0.025 };
+    zro_optim *optim = sgd(0.1);
+    zro_schedule *parts[3], *s;
+
+    (void)state;
+    OK(zro_schedule_exponential(optim, 0.5, &parts[0]));
+    OK(zro_schedule_constant(optim, 0.25, 0, &parts[1]));
+    OK(zro_schedule_constant(optim, 0.25, 1, &parts[2]));
+    OK(zro_schedule_sequential(parts, 3, (const uint64_t[]){ 2, 4 }, &s));
+    check_lrs(optim, s, want, LENGTH(want));
+    optim = sgd(0.1);
+    OK(zro_schedule_constant(optim, 0.25, 0, &s));
+    check_lrs(optim, s, alone, LENGTH(alone));
+}
+
+/* PyTorch steps a combination that begins a sequence once more: its factors count at once. */
+static void chained_begins_a_sequence(void **state)
+{
+    static const double powers[] = { 0.032, 0.009, 0.002, 0.1, 0.05, 0.025 };
+    static const double cosines[] = { 0.065, 0.076875, 0.04305555555555557, 0.01, 0.0325, 0.1, 0.05, 0.025 };
+    static const double short_cosine[] = { 0.19, 0.01, 0.1, 0.1, 0.05 };
+    zro_optim *optim = sgd(0.1);
+    zro_schedule *inner[2], *parts[2], *s;
+
+    (void)state;
+    OK(zro_schedule_exponential(optim, 0.5, &inner[0]));
+    OK(zro_schedule_polynomial(optim, 4, 2, &inner[1]));
+    OK(zro_schedule_chained(inner, 2, &parts[0]));
+    OK(zro_schedule_step_lr(optim, 1, 0.5, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 3 }, &s));
+    check_lrs(optim, s, powers, LENGTH(powers));
+    optim = sgd(0.1);
+    OK(zro_schedule_cosine(optim, 3, 0.01, &inner[0]));
+    OK(zro_schedule_linear(optim, 0.5, 1, 2, &inner[1]));
+    OK(zro_schedule_chained(inner, 2, &parts[0]));
+    OK(zro_schedule_step_lr(optim, 1, 0.5, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 5 }, &s));
+    check_lrs(optim, s, cosines, LENGTH(cosines));
+    optim = sgd(0.1);
+    OK(zro_schedule_cosine(optim, 1, 0.01, &inner[0]));
+    OK(zro_schedule_chained(inner, 1, &parts[0]));
+    OK(zro_schedule_step_lr(optim, 1, 0.5, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 3 }, &s));
+    check_lrs(optim, s, short_cosine, LENGTH(short_cosine));
+}
+
+/* A sequence that begins a sequence is one step ahead, and two if that begins a third one. */
+static void sequences_begin_sequences(void **state)
+{
+    static const double two[] = { 0.05, 0.025, 0.1, 0.09, 0.081, 0.05, 0.1, 0.1 };
+    static const double at_once[] = { 0.1, 0.09, 0.081, 0.0729, 0.025, 0.1, 0.1 };
+    static const double three[] = { 0.05, 0.1, 0.09, 0.081, 0.0729, 0.05, 0.1, 0.1 };
+    zro_optim *optim = sgd(0.1);
+    zro_schedule *inner[2], *parts[2], *s;
+
+    (void)state;
+    OK(zro_schedule_exponential(optim, 0.5, &inner[0]));
+    OK(zro_schedule_step_lr(optim, 1, 0.9, &inner[1]));
+    OK(zro_schedule_sequential(inner, 2, (const uint64_t[]){ 3 }, &parts[0]));
+    OK(zro_schedule_constant(optim, 0.5, 1, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 5 }, &s));
+    check_lrs(optim, s, two, LENGTH(two));
+    optim = sgd(0.1);
+    OK(zro_schedule_constant(optim, 0.5, 4, &inner[0]));
+    OK(zro_schedule_exponential(optim, 0.9, &inner[1]));
+    OK(zro_schedule_sequential(inner, 2, (const uint64_t[]){ 1 }, &parts[0]));
+    OK(zro_schedule_constant(optim, 0.25, 1, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 4 }, &s));
+    check_lrs(optim, s, at_once, LENGTH(at_once));
+    optim = sgd(0.1);
+    OK(zro_schedule_exponential(optim, 0.5, &inner[0]));
+    OK(zro_schedule_step_lr(optim, 1, 0.9, &inner[1]));
+    OK(zro_schedule_sequential(inner, 2, (const uint64_t[]){ 3 }, &parts[0]));
+    OK(zro_schedule_constant(optim, 0.5, 1, &parts[1]));
+    OK(zro_schedule_sequential(parts, 2, (const uint64_t[]){ 6 }, &s));
+    OK(zro_schedule_sequential(&s, 1, NULL, &s));
+    check_lrs(optim, s, three, LENGTH(three));
+}
+
 /* ---- groups, and what else changes lr ---- */
 
 /* The second one begins from the lr that the first one found, not from the one that it made. */
@@ -1146,6 +1228,9 @@ int main(void)
         cmocka_unit_test(one_cycle_in_sequence),
         cmocka_unit_test(restarts_and_lambda_in_sequence),
         cmocka_unit_test(trees),
+        cmocka_unit_test(constant_over_in_sequence),
+        cmocka_unit_test(chained_begins_a_sequence),
+        cmocka_unit_test(sequences_begin_sequences),
         cmocka_unit_test(schedules_share_the_first_lr),
         cmocka_unit_test(plateau_has_no_first_lr),
         cmocka_unit_test(two_on_one_optimizer_multiply_up),
