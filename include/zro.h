@@ -715,7 +715,7 @@ typedef struct zro_value {
 struct zro_param_group {
     zro_param *params;       /* the program's memory, kept by reference */
     const size_t *index;     /* n indices: which of params are in the group; NULL: the first n */
-    size_t n;                /* the number of parameters, at least 1 */
+    size_t n;                /* the number of parameters; a group may be empty */
     const void *config;      /* the rule's struct for this group; NULL: the one given to create */
     const zro_value *values; /* replace single values of `config` */
     size_t n_values;         /* the number of values */
@@ -781,8 +781,8 @@ typedef struct zro_optim zro_optim;
  * Collective.  INVALID and UNSUPPORTED on one rank are PEER on the others; the group of ranks stays whole, and is kept alive by
  * the optimizer.  destroy: local; does not wait for peers.
  *
- * INVALID      there are no groups; a group has no parameters; a parameter is NULL, occurs twice, or is not dense; a value is
- *              out of range, unknown or NaN; a config belongs to another rule; owners are not ranks; the text names it
+ * INVALID      there are no groups, or no parameters in any of them; a parameter is NULL, occurs twice, or is not dense; a value
+ *              is out of range, unknown or NaN; a config belongs to another rule; owners are not ranks; the text names it
  * UNSUPPORTED  the rule has no loop for an element type; this processor does not have the kernels; the partition is flat, but
  *              the rule needs whole parameters, or there is no rule
  * MISMATCH     the ranks passed different parameters, values or settings; the text says which */
@@ -813,7 +813,8 @@ ZRO_MUST zro_status zro_optim_step_local(zro_optim *optim, void *user);
 ZRO_MUST zro_status zro_optim_publish(zro_optim *optim);
 
 /* Makes a write of the program known: all ranks get root's values of a parameter (ZRO_ALL_PARAMS: of all of them), and masters
- * are made from these.  Collective; root is a rank (0 if the optimizer is not sharded). */
+ * are made from these where they round to other values: of what the program has not changed a master stays as it is.
+ * Collective; root is a rank (0 if the optimizer is not sharded). */
 #define ZRO_ALL_PARAMS SIZE_MAX
 ZRO_MUST zro_status zro_param_publish(zro_optim *optim, size_t param, int root);
 
@@ -922,10 +923,11 @@ ZRO_MUST zro_status zro_optim_consolidate_with_data(zro_optim *optim, int to, zr
 
 /* Takes over values and state from an optimizer that was sharded or not, with any plan; `state` stays as it is.  Everything is
  * checked before anything changes.  Values that say how PyTorch computes (foreach, fused, capturable, differentiable), or that
- * its schedules keep there, are ignored.  A parameter without slots has no state yet; a missing "master" is made from the
- * parameter.  Parameters whose data the state has get it, on all ranks.  Schedules stay where they are: zro_schedules_load puts
- * them to their positions afterwards; a schedule that was made before, and for which that is not done, warns when it is stepped.
- * Collective: every rank passes the same state.
+ * its schedules keep there, are ignored; other values that the rule does not have are left out with a warning.  adam and adamw
+ * take each other's states if the rule has the state's decoupled_weight_decay.  A parameter without slots has no state yet; a
+ * missing "master" is made from the parameter.  Parameters whose data the state has get it, on all ranks.  Schedules stay where
+ * they are: zro_schedules_load puts them to their positions afterwards; a schedule that was made before, and for which that is not
+ * done, warns when it is stepped.  Collective: every rank passes the same state.
  *
  * INVALID   the number of groups or parameters, or a name, shape, type, slot or value is not that of this optimizer; the text
  *           names it
@@ -963,7 +965,8 @@ typedef struct zro_progress {
     double scale;            /* the loss scale; 0: there is none */
     uint32_t growth_tracker; /* steps since the scale last changed */
     uint32_t reserved32;
-    uint64_t reserved[4];
+    uint64_t n_skipped; /* how many of the steps were skipped because of a gradient that was not finite */
+    uint64_t reserved[3];
 } zro_progress;
 ZRO_MUST zro_status zro_state_get_progress(const zro_state *state, zro_progress *progress);
 ZRO_MUST zro_status zro_state_set_progress(zro_state *state, const zro_progress *progress);

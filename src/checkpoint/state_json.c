@@ -1,6 +1,6 @@
 /* A state's groups, parameters and progress as JSON: see state_json.h.
  *
- *   {"format": 1, "rule": "adamw", "steps": 7, "scale": 65536.0, "growth_tracker": 3,
+ *   {"format": 1, "rule": "adamw", "steps": 7, "scale": 65536.0, "growth_tracker": 3, "n_skipped": 1,
  *    "groups": [{"lr": 0.1, "betas": [0.9, 0.999], "amsgrad": false, "params": [0, 1]}],
  *    "params": [{"name": "w", "shape": [2, 3], "dtype": "f32", "data": true},
  *               {"name": null, "shape": [], "dtype": "bf16", "grad_dtype": "f32"}],
@@ -181,9 +181,10 @@ static int put_numbers(const zro_state *s, json_t *out)
 
 static json_t *json_of_state(const zro_state *s)
 {
-    json_t *out = json_pack("{s:i, s:s, s:I, s:f, s:I, s:[], s:[]}", "format", FORMAT, "rule", zro_state_rule(s), "steps",
-                            (json_int_t)s->progress.steps, "scale", s->progress.scale, "growth_tracker",
-                            (json_int_t)s->progress.growth_tracker, "groups", "params");
+    json_t *out =
+        json_pack("{s:i, s:s, s:I, s:f, s:I, s:I, s:[], s:[]}", "format", FORMAT, "rule", zro_state_rule(s), "steps",
+                  (json_int_t)s->progress.steps, "scale", s->progress.scale, "growth_tracker",
+                  (json_int_t)s->progress.growth_tracker, "n_skipped", (json_int_t)s->progress.n_skipped, "groups", "params");
     json_t *groups = json_object_get(out, "groups"), *params = json_object_get(out, "params");
     int failed = 0;
 
@@ -254,18 +255,21 @@ static zro_status get_integer(const json_t *json, const char *key, json_int_t mo
 static zro_status get_progress(const json_t *json, zro_state *s)
 {
     const json_t *scale = json_object_get(json, "scale");
-    json_int_t steps, tracker = 0;
+    json_int_t steps, tracker = 0, skipped = 0;
     zro_status st = get_integer(json, "steps", INT64_MAX, &steps);
     zro_progress progress = { .scale = json_number_value(scale) };
 
     if (st == ZRO_OK)
         st = get_integer(json, "growth_tracker", UINT32_MAX, &tracker);
+    if (st == ZRO_OK)
+        st = get_integer(json, "n_skipped", INT64_MAX, &skipped);
     if (st != ZRO_OK)
         return st;
     if (scale != NULL && !json_is_number(scale))
         return zro__fail(ZRO_ERR_INVALID, "scale is %s, must be a number", type_name(scale));
     progress.steps = (uint64_t)steps;
     progress.growth_tracker = (uint32_t)tracker;
+    progress.n_skipped = (uint64_t)skipped;
     return zro_state_set_progress(s, &progress);
 }
 

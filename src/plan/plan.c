@@ -95,7 +95,7 @@ static zro_status check_owners(const zro_plan *plan, const zro_param_group *grou
         return group->owners == NULL
                    ? ZRO_OK
                    : zro__fail(ZRO_ERR_INVALID, "parameter group %zu has owners, but the partition is not given", number);
-    if (group->owners == NULL)
+    if (group->owners == NULL && group->n > 0)
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu has no owners, but the partition is given", number);
     for (size_t i = 0; i < group->n; i++)
         if (group->owners[i] < 0 || group->owners[i] >= plan->ranks)
@@ -109,10 +109,8 @@ static zro_status check_group(const zro_plan *plan, const zro_param_group *group
 {
     zro_status st = ZRO_OK;
 
-    if (group->params == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: params is NULL", n->groups);
-    if (group->n == 0)
-        return zro__fail(ZRO_ERR_INVALID, "parameter group %zu has no parameters", n->groups);
+    if (group->params == NULL && group->n > 0)
+        return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: params is NULL, but n = %zu", n->groups, group->n);
     for (size_t i = 0; st == ZRO_OK && i < group->n; i++) {
         const zro_param *p = zro__param_of(group, i);
 
@@ -341,6 +339,8 @@ static zro_status extend(zro_plan *plan, const zro_param_group *groups, size_t n
 
     for (size_t g = 0; st == ZRO_OK && g < n_groups; g++)
         st = check_group(plan, &groups[g], &n, &bytes);
+    if (st == ZRO_OK && n.params == 0)
+        st = zro__fail(ZRO_ERR_INVALID, "plan: none of the %zu parameter groups has parameters", n.groups);
     if (st == ZRO_OK)
         st = zro__division_init(&d, plan->account, n.params - plan->n.params);
     if (st != ZRO_OK)

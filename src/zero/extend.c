@@ -263,12 +263,12 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
     return st == ZRO_OK ? check_apart(opt) : st;
 }
 
-/* The part that all ranks do together. */
+/* The part that all ranks do together; where no parameters were added there is nothing to do. */
 static zro_status settle(zro_optim *opt, size_t first, zro__call call)
 {
-    zro_status st = zro__enter(opt->cycle.group);
+    zro_status st = first < opt->n_params ? zro__enter(opt->cycle.group) : ZRO_OK;
 
-    if (st != ZRO_OK)
+    if (st != ZRO_OK || first == opt->n_params)
         return st;
     if (opt->bucket_views == ZRO_ON)
         st = make_views(opt, first, call);

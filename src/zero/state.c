@@ -609,8 +609,13 @@ zro_status zro_state_set_progress(zro_state *s, const zro_progress *progress)
         return zro__fail(ZRO_ERR_INVALID, "scale = %g, must be finite and > 0, or 0 for none", progress->scale);
     if (progress->steps > INT64_MAX)
         return zro__fail(ZRO_ERR_INVALID, "steps = %" PRIu64 ", must be at most %" PRId64, progress->steps, INT64_MAX);
-    s->progress =
-        (zro_progress){ .steps = progress->steps, .scale = progress->scale, .growth_tracker = progress->growth_tracker };
+    if (progress->n_skipped > progress->steps)
+        return zro__fail(ZRO_ERR_INVALID, "n_skipped = %" PRIu64 ", must be at most steps, %" PRIu64, progress->n_skipped,
+                         progress->steps);
+    s->progress = (zro_progress){ .steps = progress->steps,
+                                  .scale = progress->scale,
+                                  .growth_tracker = progress->growth_tracker,
+                                  .n_skipped = progress->n_skipped };
     return ZRO_OK;
 }
 

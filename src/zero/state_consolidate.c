@@ -141,7 +141,8 @@ static zro_status make_state(gathering *g)
     const zro__cycle *c = &g->opt->cycle;
     const zro_progress progress = { .steps = c->n_steps,
                                     .scale = c->scales == ZRO_ON ? (double)c->scaler.scale : 0,
-                                    .growth_tracker = c->scaler.tracker };
+                                    .growth_tracker = c->scaler.tracker,
+                                    .n_skipped = c->n_skipped };
     size_t group = 0;
     zro_status st = zro_state_create(g->opt->rule != NULL ? g->opt->rule->name : "", &g->state);
 
@@ -157,6 +158,8 @@ static zro_status make_state(gathering *g)
         if (st == ZRO_OK)
             st = add_param(g, i);
     }
+    while (st == ZRO_OK && group + 1 < zro_optim_groups(g->opt))
+        st = add_group(g->state, g->opt, ++group);
     return st == ZRO_OK ? zro__state_take(g->state) : st;
 }
 

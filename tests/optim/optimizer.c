@@ -71,7 +71,7 @@ static void refuses_parameters(zt_rank *t)
     CHECK_TEXT("no parameter groups");
     group.n = 0;
     CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);
-    CHECK_TEXT("has no parameters");
+    CHECK_TEXT("none of the 1 parameter groups has parameters");
     group = group_of(&b);
     group.params = NULL;
     CHECK_STATUS(try_group(&group), ZRO_ERR_INVALID);

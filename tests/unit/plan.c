@@ -941,9 +941,11 @@ static void groups_are_refused(void **unused)
     (void)unused;
     g[0].n = 1;
     g[1] = (zro_param_group){ .params = NULL, .n = 2 };
-    check_group_refused(m, ZRO_PARTITION_FLAT, "parameter group 1: params is NULL");
+    check_group_refused(m, ZRO_PARTITION_FLAT, "parameter group 1: params is NULL, but n = 2");
+    g[0].n = 0;
     g[1] = (zro_param_group){ .params = p, .n = 0 };
-    check_group_refused(m, ZRO_PARTITION_FLAT, "parameter group 1 has no parameters");
+    check_refused(g, 2, 2, NULL, "plan: none of the 2 parameter groups has parameters");
+    g[0].n = 1;
     g[1].n = 2;
     g[1].owners = owners;
     check_group_refused(m, ZRO_PARTITION_GREEDY, "parameter group 1 has owners, but the partition is not given");

@@ -145,9 +145,9 @@ static void null_groups(args *a)
     a->list = NULL;
 }
 
-static void empty_group(args *a)
+static void empty_groups(args *a)
 {
-    a->groups[1].n = 0;
+    a->groups[0].n = a->groups[1].n = 0;
 }
 
 static void null_params(args *a)
@@ -258,7 +258,7 @@ static void flat_for_whole(args *a)
 static const twist wrong[] = {
     { no_groups, ZRO_ERR_INVALID, "no parameter groups" },
     { null_groups, ZRO_ERR_INVALID, "no parameter groups" },
-    { empty_group, ZRO_ERR_INVALID, "parameter group 1 has no parameters" },
+    { empty_groups, ZRO_ERR_INVALID, "none of the 2 parameter groups has parameters" },
     { null_params, ZRO_ERR_INVALID, "parameter group 1: params is NULL" },
     { null_data, ZRO_ERR_INVALID, "parameter e: data is NULL" },
     { twice_in_a_group, ZRO_ERR_INVALID, "parameter a is there twice" },
@@ -576,6 +576,98 @@ static void S07_accepted(zt_rank *t)
     bed_free(&b);
 }
 
+/* ---- groups without parameters ---- */
+
+enum { EMPTY = 8, LATER = 3 };
+
+/* Each group has an lr of its own; the last three are added later. */
+static void groups_with_empty(args *a, zro_value *lr, zro_param_group *groups)
+{
+    static const size_t lengths[EMPTY] = { 0, 2, 0, 0, 3, 0, 1, 0 };
+    size_t at = 0;
+
+    for (size_t k = 0; k < EMPTY; at += lengths[k++]) {
+        lr[k] = (zro_value){ "lr", 0.01 * (double)(k + 1) };
+        groups[k] =
+            (zro_param_group){ .params = lengths[k] > 0 ? &a->bed.params[at] : NULL,
+                               .n = lengths[k],
+                               .values = &lr[k],
+                               .n_values = 1,
+                               .owners = a->plan.partition == ZRO_PARTITION_GIVEN && lengths[k] > 0 ? &a->owners[at] : NULL };
+    }
+}
+
+/* The state has all groups, and so has what is made of its bytes; an optimizer that is not sharded takes it. */
+static void check_empty_in_state(const zro_state *state, const zro_param_group *groups, zro_optim *opt)
+{
+    zro_state *again;
+    void *bytes;
+    size_t n_bytes, first, n, n_values, at = 0;
+    double lr;
+
+    CHECK_OK(zro_state_pack(state, &bytes, &n_bytes));
+    CHECK_OK(zro_state_unpack(bytes, n_bytes, &again));
+    zro_bytes_free(bytes);
+    CHECK(zro_state_groups(again) == EMPTY && zro_state_params(again) == N);
+    for (size_t k = 0; k < EMPTY; at += groups[k++].n) {
+        CHECK_OK(zro_state_group(again, k, &first, &n, &n_values));
+        CHECK(first == at && n == groups[k].n);
+    }
+    CHECK_OK(zro_optim_set_value(opt, 3, "lr", 9));
+    CHECK_OK(zro_optim_load(opt, again));
+    CHECK_OK(zro_optim_get_value(opt, 3, "lr", &lr));
+    CHECK(lr == groups[3].values->value);
+    zro_state_destroy(again);
+}
+
+/* Empty groups anywhere, with every partition, with views and without; made at creation, added later; in states. */
+static void S07_empty_groups(zt_rank *t)
+{
+    for (int how = 0; how < 8; how++) {
+        zro_param_group groups[EMPTY];
+        zro_value lr[EMPTY];
+        zro_state *state = NULL;
+        zro_optim *opt, *reference;
+        uint64_t random = 7;
+        args a, alone;
+
+        args_init(&a);
+        args_init(&alone);
+        for (size_t i = 0; i < N; i++)
+            a.owners[i] = (int32_t)(i % (size_t)t->size);
+        a.plan.partition = (zro_partition)(ZRO_PARTITION_FLAT + how / 2);
+        a.config.parameters_as_bucket_view = how % 2 == 1 ? ZRO_ON : ZRO_OFF;
+        groups_with_empty(&alone, lr, groups);
+        CHECK_OK(zro_optim_create(NULL, groups, EMPTY, zro_rule_adamw(), NULL, NULL, &reference));
+        for (size_t i = 0; i < N; i++)
+            for (size_t k = 0; k < a.bed.count[i]; k++)
+                bed_set(alone.bed.params[i].data, ZRO_F32, k, 1);
+        groups_with_empty(&a, lr, groups);
+        for (size_t i = 0; i < N; i++)
+            memcpy(a.bed.params[i].data, alone.bed.params[i].data, a.bed.count[i] * a.bed.size);
+        CHECK_OK(zro_optim_create(t->group, groups, EMPTY - LATER, zro_rule_adamw(), NULL, &a.config, &opt));
+        for (size_t k = EMPTY - LATER; k < EMPTY; k++)
+            CHECK_OK(zro_optim_add_param_group(opt, &groups[k]));
+        CHECK(zro_optim_groups(opt) == EMPTY && zro_optim_params(opt) == N);
+        bed_gradients(&a.bed, &random, 1, 0);
+        for (size_t i = 0; i < N; i++)
+            memcpy(alone.bed.params[i].grad, a.bed.params[i].grad, a.bed.count[i] * a.bed.grad_size);
+        CHECK_OK(zro_optim_step(opt, NULL));
+        CHECK_OK(zro_optim_step(reference, NULL));
+        CHECK(bed_equal(&a.bed, &alone.bed));
+        CHECK_OK(zro_optim_consolidate(opt, 0, &state));
+        CHECK_OK(zro_state_broadcast(t->group, &state, 0));
+        CHECK_OK(zro_optim_load(opt, state));
+        check_empty_in_state(state, groups, reference);
+        zro_state_destroy(state);
+        zro_optim_destroy(opt);
+        zro_optim_destroy(reference);
+        CHECK_OK(zro_barrier(t->group));
+        bed_free(&a.bed);
+        bed_free(&alone.bed);
+    }
+}
+
 /* ---- groups added later ---- */
 
 static zro_status add_twisted(zro_optim *opt, args *a, int how)
@@ -583,11 +675,13 @@ static zro_status add_twisted(zro_optim *opt, args *a, int how)
     if (how == 0)
         negative_lr(a);
     else if (how == 1)
-        empty_group(a);
+        null_params(a);
     else if (how == 2)
         other_decay(a);
     else if (how == 3)
         other_device(a);
+    else if (how == 4)
+        a->groups[1].n = 0;
     a->groups[1].config = &a->adamw;
     return zro_optim_add_param_group(opt, &a->groups[1]);
 }
@@ -595,10 +689,10 @@ static zro_status add_twisted(zro_optim *opt, args *a, int how)
 /* The second group is wrong on one rank, or differs: refused, nothing has changed, and the right one can be added. */
 static void S07_add_refused(zt_rank *t)
 {
-    static const char *const texts[] = { "lr = -1", "has no parameters", "weight_decay = 0.02", "device 3" };
+    static const char *const texts[] = { "lr = -1", "params is NULL", "weight_decay = 0.02", "device 3", "has 0 parameters" };
     const int last = t->size - 1;
 
-    for (int how = 0; how < 4; how++) {
+    for (int how = 0; how < 5; how++) {
         zro_status expected = how >= 2 ? ZRO_ERR_MISMATCH : t->rank == last ? ZRO_ERR_INVALID : ZRO_ERR_PEER;
         args right, twisted;
         zro_optim *opt;
@@ -629,6 +723,7 @@ const zt_case cases_zero_create[] = {
     { "S07_refused_differently", S07_refused_differently, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "S07_ranks_differ", S07_ranks_differ, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "S07_accepted", S07_accepted, ZT_WORLD(1) | SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "S07_empty_groups", S07_empty_groups, ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3), ZT_BOTH, 0, 0, 0, 0 },
     { "S07_add_refused", S07_add_refused, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "S08_not_dense", S08_not_dense, ZT_WORLD(1) | SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
