@@ -3,10 +3,12 @@
  * Everything is checked, the ranks are compared and all memory is taken before anything changes.  Either every rank has the whole
  * state and copies what it owns, or one rank has it and sends its arrays to their owners. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "base/point.h"
 #include "base/status.h"
@@ -22,9 +24,11 @@ enum { EVERY_RANK = -1 };
 typedef struct loading {
     zro_optim *opt;
     const zro_state *state;
-    double *values;   /* of all groups, as they will be after the load */
-    double *first_lr; /* one per group; NaN: the state does not have it */
-    uint32_t *needed; /* one per group: bit s is set if the state has slot s */
+    double *values;                   /* of all groups, as they will be after the load */
+    double *first_lr;                 /* one per group; NaN: the state does not have it */
+    uint32_t *needed;                 /* one per group: bit s is set if the state has slot s */
+    const zro__state_value *left_out; /* the first value that the rule does not have, or NULL */
+    size_t n_left_out;                /* how many of them there are */
     int has_data;     /* the state has the data of a parameter */
     int root;         /* the rank that has the arrays of the state, or EVERY_RANK */
     zro__moves moves; /* of these arrays */
@@ -38,12 +42,20 @@ static const char *name_of(const zro_optim *opt, size_t param, char *buffer)
 
 /* ---- checks ---- */
 
+/* Whether a rule of the library takes the state of another one: both keep the same slots, as adam and adamw do, whose values
+ * have the same names. */
+static int takes_other(const zro_optim *opt, const zro_state *state)
+{
+    return opt->rule != NULL && state->table != NULL && state->table != opt->rule && state->table->slots == opt->rule->slots
+           && zro_rule_find(opt->rule->name) == opt->rule;
+}
+
 /* The rule, and which parameters are in which group. */
 static zro_status check_groups(const zro_optim *opt, const zro_state *state)
 {
     const char *mine = opt->rule != NULL ? opt->rule->name : "", *theirs = zro_state_rule(state);
 
-    if (theirs[0] != '\0' && strcmp(mine, theirs) != 0)
+    if (theirs[0] != '\0' && strcmp(mine, theirs) != 0 && !takes_other(opt, state))
         return zro__fail(ZRO_ERR_INVALID, "optim_load: the state is that of rule %s, the optimizer has %s", theirs,
                          opt->rule != NULL ? mine : "no rule");
     if (zro_state_groups(state) != zro_optim_groups(opt) || zro_state_params(state) != opt->n_params)
@@ -138,6 +150,25 @@ static int is_of_schedule(const char *name)
     return 0;
 }
 
+/* A value for which the two rules have different bounds (adamw fixes decoupled_weight_decay) says which of them it is.  If the
+ * state does not have it, the default of the state's rule holds. */
+static void take_other_rule(const zro_rule *mine, const zro_rule *theirs, double *values)
+{
+    for (size_t v = 0; v < mine->n_hypers; v++)
+        if (mine->hypers[v].low != theirs->hypers[v].low || mine->hypers[v].high != theirs->hypers[v].high)
+            values[v] = theirs->hypers[v].init;
+}
+
+static zro_status check_values(const loading *l, size_t group, const double *values)
+{
+    zro_status st = l->opt->rule != NULL ? zro__values_check(l->opt->rule, values) : ZRO_OK;
+
+    if (st != ZRO_OK && takes_other(l->opt, l->state))
+        return zro__fail(st, "optim_load: the state is that of rule %s, and its parameter group %zu does not fit: %s",
+                         zro_state_rule(l->state), group, zro_last_error());
+    return st;
+}
+
 /* Reads the values that a group will have: its present ones, replaced by those that the state has. */
 static zro_status read_values(loading *l, size_t group)
 {
@@ -147,6 +178,8 @@ static zro_status read_values(loading *l, size_t group)
 
     if (rule != NULL)
         memcpy(values, l->opt->cycle.update.shard.groups[group]->values, rule->n_hypers * sizeof *values);
+    if (takes_other(l->opt, l->state))
+        take_other_rule(rule, l->state->table, values);
     l->first_lr[group] = NAN;
     for (size_t i = from->values.first; i != ZRO__STATE_NONE; i = l->state->values[i].next) {
         const zro__state_value *value = &l->state->values[i];
@@ -157,12 +190,25 @@ static zro_status read_values(loading *l, size_t group)
             values[v] = value->value;
         else if (strcmp(name, "initial_lr") == 0)
             l->first_lr[group] = value->value;
-        else if (!zro__state_is_ignored(name) && !is_of_schedule(name))
-            return zro__fail(ZRO_ERR_INVALID,
-                             "optim_load: parameter group %zu has a value %s in the state, but %s has none of this name", group,
-                             name, rule != NULL ? rule->name : "an optimizer without a rule");
+        else if (!zro__state_is_ignored(name) && !is_of_schedule(name) && l->n_left_out++ == 0)
+            l->left_out = value;
     }
-    return rule != NULL ? zro__values_check(rule, values) : ZRO_OK;
+    return check_values(l, group, values);
+}
+
+/* Programs keep values of their own in PyTorch's groups; what they mean is theirs to know. */
+static void say_left_out(const loading *l)
+{
+    char more[64] = "";
+
+    if (l->n_left_out == 0 || zro__optim_rank(l->opt) != 0)
+        return;
+    if (l->n_left_out > 1)
+        snprintf(more, sizeof more, " (and %zu others)", l->n_left_out - 1);
+    zro__log(&l->opt->settings, ZRO_LOG_WARN,
+             "optim_load: value %s of parameter group %zu of the state%s is left out: %s has none of this name",
+             zro__state_text(l->state, l->left_out->name), l->left_out->group, more,
+             l->opt->rule != NULL ? l->opt->rule->name : "an optimizer without a rule");
 }
 
 /* Finds where the parameters are, which will be written and delivered. */
@@ -383,6 +429,7 @@ static void load(loading *l)
     l->opt->n_loads++;
     l->opt->loaded_steps = progress->steps;
     c->n_steps = progress->steps;
+    c->n_skipped = progress->n_skipped;
     if (c->scales == ZRO_ON && progress->scale > 0) {
         zro__scaler_set(&c->scaler, progress->scale);
         c->scaler.tracker = progress->growth_tracker < c->scaler.interval ? progress->growth_tracker : 0;
@@ -411,8 +458,10 @@ zro_status zro__optim_load_from(zro_optim *opt, const zro_state *state, int root
     st = agree(&l, st);
     if (st == ZRO_OK)
         st = write_arrays(&l);
-    if (st == ZRO_OK)
+    if (st == ZRO_OK) {
         load(&l);
+        say_left_out(&l);
+    }
     zro__arena_free(&l.arena);
     return zro__optim_leave(opt, st);
 }

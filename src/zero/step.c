@@ -196,17 +196,34 @@ zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
 
 /* ---- writes of the program ---- */
 
-/* Sets this rank's part of a master, if it exists, to the parameter's present values. */
+/* Sets up to TILE elements of a master to the parameter's present values, but for those that it rounds to already: these the
+ * program has not changed, and the master knows them better. */
+enum { TILE = 256 };
+
+static void refresh_tile(const zro__kernels *k, float *master, const char *data, zro_dtype type, size_t n)
+{
+    uint16_t present[TILE], rounded[TILE];
+    float wide[TILE];
+
+    memcpy(present, data, n * sizeof *present);
+    k->convert(rounded, type, master, ZRO_F32, n);
+    k->convert(wide, ZRO_F32, present, type, n);
+    for (size_t i = 0; i < n; i++)
+        master[i] = rounded[i] == present[i] ? master[i] : wide[i];
+}
+
+/* Refreshes this rank's part of a master, if it exists. */
 static void refresh_master(zro_optim *opt, size_t param)
 {
     zro__shard_group *group = NULL;
     const zro__piece *piece = zro__shard_find(&opt->cycle.update.shard, param, &group);
-    void *master = piece != NULL ? zro__shard_slot(group, piece, ZRO__MASTER) : NULL;
+    float *master = piece != NULL ? zro__shard_slot(group, piece, ZRO__MASTER) : NULL;
 
-    if (master != NULL && (piece->present >> ZRO__MASTER & 1) != 0)
-        opt->cycle.update.kernels->convert(master, ZRO_F32,
-                                           (const char *)piece->param->data + piece->first * zro_dtype_bytes(piece->data_type),
-                                           piece->data_type, piece->count);
+    if (master == NULL || (piece->present >> ZRO__MASTER & 1) == 0)
+        return;
+    for (size_t i = 0; i < piece->count; i += TILE)
+        refresh_tile(opt->cycle.update.kernels, master + i, (const char *)piece->param->data + (piece->first + i) * 2,
+                     piece->data_type, piece->count - i < TILE ? piece->count - i : TILE);
 }
 
 /* Inside the lane. */
