@@ -19,7 +19,12 @@ values are the same on both sides, so this is about forms:
   - The data of parameters, and the positions of schedules, which a file of zro_optim_save has, too, are left out: the model's
     tensors are in that file under their names, for any reader of safetensors.
   - Values that are None, those that say how PyTorch computes, and those that its schedules leave in the groups stay out of
-    zro's file, but for "initial_lr".
+    zro's file, but for "initial_lr".  What a program keeps in its groups beside the rule's values ("name", "lr_scale", "swa_lr",
+    ...) is left out with a warning.
+  - "param_names", which PyTorch has if the optimizer was made with named parameters, are the names of zro's parameters, and the
+    other way round.  Where --params or --names gives names, too, they must be the same.
+  - zro's rules adam and adamw take each other's states.  A state is that of adamw if all its groups say decoupled_weight_decay,
+    and otherwise that of adam.
 
 As a module: to_torch(path) and from_torch(state_dict, params, path).  Needs torch and safetensors.
 """
@@ -33,6 +38,17 @@ SINGLE = {"step", "mu_product", "eta", "mu"}  # where a parameter has one elemen
 DTYPES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16", "int8": "i8", "uint8": "u8", "int32": "i32",
           "int64": "i64"}
 FROM_SCHEDULES = {"max_lr", "min_lr", "base_momentum", "max_momentum", "warmup_steps"}
+ADAM = {"lr", "betas", "eps", "weight_decay", "maximize"}
+VALUES = {  # of zro's rules, by PyTorch's names
+    "adam": ADAM | {"amsgrad", "decoupled_weight_decay"}, "adamw": ADAM | {"amsgrad", "decoupled_weight_decay"},
+    "nadam": ADAM | {"momentum_decay", "decoupled_weight_decay"}, "radam": ADAM | {"decoupled_weight_decay"}, "adamax": ADAM,
+    "sgd": {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"},
+    "adagrad": {"lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"},
+    "adadelta": {"lr", "rho", "eps", "weight_decay", "maximize"},
+    "rmsprop": {"lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize"},
+    "rprop": {"lr", "etas", "step_sizes", "maximize"},
+    "asgd": {"lr", "lambd", "alpha", "t0", "weight_decay", "maximize"},
+}
 HOW = {"foreach": None, "capturable": False, "differentiable": False, "fused": None}  # PyTorch computes, and its defaults
 
 
@@ -93,6 +109,8 @@ def to_torch(path, masters=False):
         values = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
         if about["rule"].lower() == "adamw":
             values.setdefault("decoupled_weight_decay", True)
+        if group["params"] and all(p.get("name") is not None for p in about["params"]):
+            values["param_names"] = [about["params"][i]["name"] for i in group["params"]]
         groups.append({**HOW, **values, "params": group["params"]})
     return {"state": dict(sorted(state.items())), "param_groups": groups}
 
@@ -102,16 +120,16 @@ def to_torch(path, masters=False):
 
 def guess_rule(groups):
     """The rule whose values these are; None: they are nobody's."""
-    group = groups[0] if groups else {}
+    keys = {key for group in groups for key in group}
     marks = [("lambd", "asgd"), ("etas", "rprop"), ("rho", "adadelta"), ("lr_decay", "adagrad"), ("centered", "rmsprop"),
              ("momentum_decay", "nadam"), ("nesterov", "sgd")]
     for key, rule in marks:
-        if key in group:
+        if key in keys:
             return rule
-    if "amsgrad" in group:
-        return "adamw" if group.get("decoupled_weight_decay") else "adam"
-    if "betas" in group:
-        return "radam" if "decoupled_weight_decay" in group else "adamax"
+    if "amsgrad" in keys:
+        return "adamw" if all(group.get("decoupled_weight_decay") for group in groups) else "adam"
+    if "betas" in keys:
+        return "radam" if "decoupled_weight_decay" in keys else "adamax"
     return None
 
 
@@ -132,12 +150,25 @@ def plain_value(where, key, value):
     raise StateError(f"{where}: {key} is a {type(value).__name__}, must be a number, true, false, or a list of these")
 
 
+def is_extra(rule, key, value):
+    """Whether a value is a program's own.  What the values of a rule of the program's are, is not known here: its numbers stay."""
+    import torch
+
+    if rule in VALUES:
+        return key not in VALUES[rule] and key != "initial_lr"
+    return not isinstance(value, (bool, int, float, list, tuple, torch.Tensor))
+
+
 def plain_groups(state_dict, rule):
-    groups, n = [], 0
+    """The groups as a file has them, the number of parameters, and their names, each of which may be None."""
+    groups, n, names, extra = [], 0, [], {}
     for g, group in enumerate(state_dict["param_groups"]):
         out = {}
         for key, value in group.items():
             if key in ("params", "param_names") or key in HOW or key in FROM_SCHEDULES or value is None:
+                continue
+            if is_extra(rule, key, value):
+                extra.setdefault(key, g)
                 continue
             if key == "decoupled_weight_decay" and rule == "adamw" and not value:
                 raise StateError(f"group {g}: adamw without decoupled_weight_decay; its rule is adam")
@@ -147,7 +178,13 @@ def plain_groups(state_dict, rule):
         out["params"] = list(group["params"])
         n += len(group["params"])
         groups.append(out)
-    return groups, n
+        named = group.get("param_names") or [None] * len(group["params"])
+        if len(named) != len(group["params"]):
+            raise StateError(f"group {g}: it has {len(group['params'])} parameters, but {len(named)} param_names")
+        names += named
+    for key, g in extra.items():
+        warnings.warn(f"group {g}: {key} is left out: {rule} has no value of this name", stacklevel=3)
+    return groups, n, names
 
 
 def dtype_name(dtype):
@@ -157,10 +194,22 @@ def dtype_name(dtype):
     return DTYPES[name]
 
 
-def known_params(params, names, n):
-    """(name, shape, dtype) of each parameter, as far as they are known."""
+def check_names(names, others):
+    for i, (name, other) in enumerate(zip(names, others)):
+        if None not in (name, other) and name != other:
+            raise StateError(f"parameter {i} is {other} in the state's param_names, but {name} in the names that are given")
+
+
+def known_params(params, names, n, named):
+    """(name, shape, dtype) of each parameter, as far as they are known; `named` are the state's own names."""
     if params is None:
         params = {}
+    if names is None and n > 0 and None not in named:
+        missing = [name for name in named if isinstance(params, dict) and params and name not in params]
+        if missing:
+            raise StateError(f"parameter {named.index(missing[0])} is {missing[0]} in the state's param_names, but there is none of "
+                             "this name among the parameters that are given")
+        names = named
     if isinstance(params, dict):
         keys = list(params) if names is None else names
         if params and len(keys) != n:
@@ -173,6 +222,7 @@ def known_params(params, names, n):
         raise StateError(f"{len(tensors) or len(names)} parameters are given, the optimizer has {n}")
     tensors = tensors or [None] * n
     names = names if names is not None else [None] * n
+    check_names(names, named)
     return [(name, None if t is None else list(t.shape), None if t is None else dtype_name(t.dtype))
             for name, t in zip(names, tensors)]
 
@@ -210,7 +260,7 @@ def from_torch(state_dict, params, path, rule=None, names=None):
 
     params: the optimizer's parameters in its order, or a model's state_dict, for shapes and types; None: as the state has them.
     rule: zro's name of it; None: guessed by the groups' keys.
-    names: of the parameters; None: those of `params`, if it is a dict.
+    names: of the parameters; None: the state's param_names, or those of `params`, if it is a dict.
     """
     from safetensors.torch import save_file
 
@@ -218,9 +268,9 @@ def from_torch(state_dict, params, path, rule=None, names=None):
     if rule is None:
         raise StateError("what rule this is the state of cannot be guessed: name it (--rule)")
     rule = rule.lower()
-    groups, n = plain_groups(state_dict, rule)
+    groups, n, named = plain_groups(state_dict, rule)
     about_params, tensors, steps = [], {}, 0
-    for i, (name, shape, dtype) in enumerate(known_params(params, names, n)):
+    for i, (name, shape, dtype) in enumerate(known_params(params, names, n, named)):
         slots = {k: v for k, v in state_dict["state"].get(i, {}).items() if v is not None}
         if shape is None:
             shape, dtype = shape_from_state(i, slots, dtype)

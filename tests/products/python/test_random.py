@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random schedules and states of the installed PyTorch against zro.
+"""Random schedules and states of the installed PyTorch, and its rules with extreme gradients, against zro.
 
     test_random.py build/lib/libzro.so [SEED]
 
@@ -9,17 +9,20 @@ import ctypes
 import os
 import random
 import sys
+import tempfile
 import time
 import warnings
 
 import torch
+from safetensors import safe_open
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "..", "tools", "python")]
 
+import zro_state  # noqa: E402  # from the folder above
 from zro_calls import LrFn, OneCycle, Optim, Schedule, Zro, enum, pointer, real, size_t, u64  # noqa: E402  # from this folder
 
-SCHEDULES, STEPS = 1500, 30
+SCHEDULES, STEPS, STATES = 800, 30, 150
 
 # ---- schedules ----
 
@@ -152,12 +155,190 @@ def schedules(zro, rng):
     print(f"{trees} schedules agree over {steps} steps")
 
 
+# ---- states ----
+
+KINDS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD, "rmsprop": torch.optim.RMSprop,
+         "adagrad": torch.optim.Adagrad, "nadam": torch.optim.NAdam, "asgd": torch.optim.ASGD, "rprop": torch.optim.Rprop,
+         "radam": torch.optim.RAdam, "adamax": torch.optim.Adamax, "adadelta": torch.optim.Adadelta}
+EXTRA = {"name": "head", "lr_scale": 0.5, "swa_lr": 0.1, "who": None, "list": ["a", 1], "nested": {"x": [1]}}
+
+
+def random_values(rng, rule):
+    """Some of a rule's values."""
+    may = {"lr": (0.01, 0.1), "weight_decay": (0.0, 0.1), "maximize": (False, True), "betas": ((0.8, 0.95), (0.5, 0.7)),
+           "eps": (1e-8, 1e-3), "amsgrad": (False, True), "momentum": (0.0, 0.9), "centered": (False, True), "alpha": (0.9, 0.5),
+           "lr_decay": (0.1,), "momentum_decay": (0.01,), "rho": (0.8,), "lambd": (0.01,), "t0": (2,), "etas": ((0.4, 1.3),)}
+    if rule in ("adam", "nadam", "radam"):
+        may["decoupled_weight_decay"] = (False, True)
+    return {key: rng.choice(may[key]) for key in sorted(zro_state.VALUES[rule] & may.keys()) if rng.random() < 0.6}
+
+
+class Model:
+    """Random parameters in random groups, some of them empty, with or without names."""
+
+    def __init__(self, rng, dtype):
+        self.shapes = [rng.choice([(), (1,), (3,), (2, 5), (0, 4), (33,)]) for _ in range(rng.randint(1, 6))]
+        self.generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+        self.tensors = [self.random(shape, dtype) for shape in self.shapes]
+        self.names = [f"layer.{i}.w" for i in range(len(self.shapes))] if rng.random() < 0.5 else None
+        cuts = sorted(rng.choices(range(len(self.shapes) + 1), k=rng.randint(0, 4)))
+        if self.names is not None:  # PyTorch has no empty groups among named parameters
+            cuts = sorted(set(cuts) - {0, len(self.shapes)})
+        self.borders = list(zip([0] + cuts, cuts + [len(self.shapes)]))
+        self.grads = []
+
+    def random(self, shape, dtype):
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64).to(dtype)
+
+    def next_grads(self, rng):
+        """Some are absent, but not all."""
+        there = rng.randrange(len(self.tensors))
+        new = [self.random(t.shape, t.dtype) if i == there or rng.random() < 0.8 else None for i, t in enumerate(self.tensors)]
+        self.grads.append(new)
+        return new
+
+    def largest(self, i):
+        return max([1.0] + [g[i].abs().max().item() for g in self.grads if g[i] is not None and g[i].numel() > 0])
+
+    def of_torch(self, kind, params, values):
+        def listed(first, end):
+            return list(zip(self.names[first:end], params[first:end])) if self.names else params[first:end]
+
+        return kind([{"params": listed(*border), **v} for border, v in zip(self.borders, values)], foreach=False)
+
+    def of_zro(self, zro, rule, tensors, with_names):
+        names = self.names if self.names and with_names else [None] * len(tensors)
+        return Optim(zro, rule, [tensors[first:end] for first, end in self.borders], names)
+
+
+def step_both(rng, model, theirs, params, ours):
+    grads = model.next_grads(rng)
+    if theirs is not None:
+        for p, g in zip(params, grads):
+            p.grad = None if g is None else g.clone()
+        theirs.step()
+    if ours is not None:
+        ours.step(grads)
+
+
+def check_near(what, model, tensors, params):
+    for i, (a, b) in enumerate(zip(tensors, params)):
+        relative = 2e-6 if b.dtype == torch.float32 else 1e-12
+        x, y = a.double(), b.detach().double()
+        bound = relative * y.abs() + relative / 10 * model.largest(i)
+        assert bool(((x - y).abs() <= bound).all()), f"{what}: parameter {i} is {x.tolist()}, of PyTorch {y.tolist()}"
+
+
+def to_file(rng, state_dict, params, path):
+    """With values of a program's own among the groups'; returns the rule."""
+    wanted = set()
+    for group in state_dict["param_groups"]:
+        for key in rng.sample(sorted(EXTRA), rng.randint(0, 3)):
+            group[key] = EXTRA[key]
+            wanted |= {key} if EXTRA[key] is not None else set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zro_state.from_torch(state_dict, params, path)
+    got = {str(c.message).split(": ")[1].split(" ")[0] for c in caught}
+    assert got == wanted, (got, wanted)
+    with safe_open(path, framework="pt") as file:
+        return zro_state.json.loads(file.metadata()["zro"])["rule"]
+
+
+def same_state(zro, rng, rule, dtype, path):
+    """PyTorch, then zro beside it, then a second PyTorch from zro's state."""
+    model = Model(rng, dtype)
+    values = [random_values(rng, rule) for _ in model.borders]
+    what = f"{rule}, {dtype}, {model.shapes}, {model.borders}, {values}"
+    params = [torch.nn.Parameter(t.clone()) for t in model.tensors]
+    theirs = model.of_torch(KINDS[rule], params, values)
+    for _ in range(rng.randint(0, 4)):
+        step_both(rng, model, theirs, params, None)
+    found = to_file(rng, theirs.state_dict(), params, path)
+    decoupled = [group.get("decoupled_weight_decay") for group in theirs.param_groups]
+    assert found == (("adamw" if all(decoupled) else "adam") if rule in ("adam", "adamw") else rule), (what, found)
+    other = "adam" if found == "adamw" and rng.random() < 0.5 else found
+    tensors = [p.detach().clone() for p in params]
+    ours = model.of_zro(zro, other, tensors, rng.random() < 0.7)
+    ours.load(path)
+    for _ in range(3):
+        step_both(rng, model, theirs, params, ours)
+    check_near(what, model, tensors, params)
+    ours.save(path)
+    again = [torch.nn.Parameter(t.clone()) for t in tensors]
+    theirs = model.of_torch(KINDS[rule], again, [{} for _ in model.borders])
+    theirs.load_state_dict(zro_state.to_torch(path))
+    for _ in range(3):
+        step_both(rng, model, theirs, again, ours)
+    check_near(what + ", back", model, tensors, again)
+    ours.destroy()
+
+
+def states(zro, rng, folder):
+    for i in range(STATES):
+        dtype = torch.float64 if i % 2 else torch.float32
+        torch.set_default_dtype(dtype)  # scalar state of PyTorch is of this type
+        same_state(zro, rng, rng.choice(sorted(KINDS)), dtype, os.path.join(folder, "state.safetensors"))
+    torch.set_default_dtype(torch.float32)
+    print(f"{STATES} states agree, both ways")
+
+
+# ---- gradients beyond the range ----
+
+EXTREMES = [("adam", {}), ("adam", {"amsgrad": True, "weight_decay": 0.1}), ("adamw", {}), ("sgd", {"lr": 0.1}),
+            ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True}), ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+            ("rmsprop", {}), ("rmsprop", {"centered": True}), ("rmsprop", {"centered": True, "momentum": 0.9, "alpha": 0.3}),
+            ("adagrad", {}), ("nadam", {"weight_decay": 0.1}), ("radam", {}), ("asgd", {"t0": 1}), ("adamax", {}),
+            ("adadelta", {}), ("rprop", {"maximize": True})]
+
+
+def extreme_numbers(dtype):
+    top = torch.finfo(dtype).max
+    root = top ** 0.5
+    positive = [0, 5e-324 if dtype == torch.float64 else 1e-45, 1 / top, 1 / root, 0.1 / root, 1e-10, 1, 1e10,
+                root / 10, root, 2 * root, 10 * root, 200 * root, top / 1e8, top, float("inf"), float("nan")]
+    return positive + [-x for x in positive]
+
+
+def extremes(zro, folder):
+    """Every pair of extreme gradients, and then small ones: the same numbers, infinities and NaNs in the same places."""
+    path = os.path.join(folder, "extreme.safetensors")
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        numbers = extreme_numbers(dtype)
+        first = torch.tensor([a for a in numbers for _ in numbers], dtype=dtype)
+        second = torch.tensor([b for _ in numbers for b in numbers], dtype=dtype)
+        largest = torch.stack([first, second]).nan_to_num(0, 0, 0).abs().amax(0).clamp(min=1)
+        relative = 2e-6 if dtype == torch.float32 else 1e-12
+        for rule, options in EXTREMES:
+            param = torch.nn.Parameter(torch.linspace(-2, 2, len(first)))
+            theirs, tensor = KINDS[rule]([param], foreach=False, **options), param.detach().clone()
+            zro_state.from_torch(theirs.state_dict(), [param], path, rule)
+            ours = Optim(zro, rule, [[tensor]], [None])
+            ours.load(path)
+            for step, grad in enumerate([first, second] + [torch.full_like(first, x) for x in (0.5, -0.25, 0.1, 0.1, 0.1)]):
+                param.grad = grad.clone()
+                theirs.step()
+                ours.step([grad])
+                x, y = tensor, param.detach()
+                near = (x - y).abs() <= relative * y.abs() + relative / 10 * largest
+                for i in ((x == y) | near | (x.isnan() & y.isnan())).logical_not().nonzero().flatten().tolist():
+                    raise AssertionError(f"{rule}, {options}, {dtype}, gradients {first[i].item()} and {second[i].item()}, "
+                                         f"step {step}: {x[i].item()}, of PyTorch {y[i].item()}")
+            ours.destroy()
+    torch.set_default_dtype(torch.float32)
+    print(f"{len(EXTREMES)} rules agree for gradients beyond the range")
+
+
 def main():
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1000000
     print(f"test_random.py: seed {seed}", flush=True)
     zro = Zro(sys.argv[1])
     warnings.simplefilter("ignore")
     schedules(zro, random.Random(seed))
+    with tempfile.TemporaryDirectory() as folder:
+        states(zro, random.Random(seed), folder)
+        extremes(zro, folder)
 
 
 if __name__ == "__main__":

@@ -184,8 +184,8 @@ def sixteen_bits(zro, folder):
     theirs.load_state_dict(state_dict)
     assert theirs.state[params[0]]["exp_avg"].dtype == torch.bfloat16
     zro_state.from_torch(theirs.state_dict(), params, path)
-    assert load_file(path)["exp_avg:0:0"].dtype == torch.float32
-    assert about(path)["params"][0] == {"name": None, "shape": [5, 3], "dtype": "bf16"}
+    assert load_file(path)[f"exp_avg:0:{NAMES[0]}"].dtype == torch.float32  # PyTorch has carried the names along
+    assert about(path)["params"][0] == {"name": NAMES[0], "shape": [5, 3], "dtype": "bf16"}
 
 
 def forms(folder):
@@ -228,8 +228,8 @@ def refusals(folder):
     refused("cannot be guessed", zro_state.from_torch, {"state": {}, "param_groups": [{"params": []}]}, None, path)
     second = {"state": {}, "param_groups": [{"lr": 1.0, "params": [1]}]}
     refused("not numbered from 0", zro_state.from_torch, second, None, path, "sgd")
-    text = {"state": {}, "param_groups": [{"mode": "x", "params": []}]}
-    refused("mode is a str", zro_state.from_torch, text, None, path, "sgd")
+    text = {"state": {}, "param_groups": [{"lr": "x", "params": []}]}
+    refused("lr is a str", zro_state.from_torch, text, None, path, "sgd")
     refused("rule is adam", zro_state.from_torch, good, params, path, "adamw")
     refused("no element type complex64", zro_state.from_torch, good, [p.to(torch.complex64) for p in params], path)
     refused("has the shape", zro_state.from_torch, good, params[::-1], path)
@@ -238,6 +238,56 @@ def refusals(folder):
     refused("no state of zro", zro_state.to_torch, path)
     save_file({}, path, metadata={"zro": '{"format": 2}'})
     refused("has format 2", zro_state.to_torch, path)
+
+
+def rules_are_guessed():
+    """By all groups: adamw if each of them decouples its decay, in whatever order they stand."""
+    def group(**more):
+        return {"lr": 0.1, "betas": (0.9, 0.99), "amsgrad": False, "params": [], **more}
+
+    yes, no = group(decoupled_weight_decay=True), group(decoupled_weight_decay=False)
+    for groups, rule in (([yes, yes], "adamw"), ([yes, no], "adam"), ([no, yes], "adam"), ([no], "adam"), ([group()], "adam"),
+                         ([{"params": []}, {"momentum": 0, "nesterov": False, "params": []}], "sgd"), ([], None)):
+        assert zro_state.guess_rule(groups) == rule, (groups, rule)
+
+
+def names_of_parameters(folder):
+    """PyTorch's param_names are zro's names, both ways; names that are given must be the same."""
+    path = os.path.join(folder, "names.safetensors")
+    params = dict(zip(NAMES, make_tensors(torch.float32)))
+    optimizer = torch.optim.SGD([{"params": list(params.items())[:2]}, {"params": list(params.items())[2:]}])
+    state_dict = optimizer.state_dict()
+    for given in (list(params.values()), params, {**params, "a.buffer": torch.zeros(2)}, dict(reversed(params.items()))):
+        zro_state.from_torch(state_dict, given, path)
+        assert [p["name"] for p in about(path)["params"]] == NAMES
+        assert [p["shape"] for p in about(path)["params"]] == [list(shape) for shape in SHAPES]
+    zro_state.from_torch(state_dict, list(params.values()), path, names=NAMES)
+    assert [g["param_names"] for g in zro_state.to_torch(path)["param_groups"]] == [NAMES[:2], NAMES[2:]]
+    optimizer.load_state_dict(zro_state.to_torch(path))
+    refused("parameter 0 is layer.0.weight in the state's param_names, but one", zro_state.from_torch, state_dict,
+            list(params.values()), path, names=["one", "layer.0.weight"] + NAMES[2:])
+    refused("there is none of this name", zro_state.from_torch, state_dict, {"m." + k: v for k, v in params.items()}, path)
+    state_dict["param_groups"][0]["param_names"] = NAMES[:1]
+    refused("2 parameters, but 1 param_names", zro_state.from_torch, state_dict, params, path)
+
+
+def values_of_programs(folder):
+    """What a program keeps in its groups is left out, and it is told so, once for each name."""
+    path = os.path.join(folder, "extra.safetensors")
+    params, optimizer = make_torch(torch.optim.AdamW, {}, make_tensors(torch.float32))
+    for group in optimizer.param_groups:
+        group.update(name="backbone", lr_scale=0.5, max_lr=1.0, schedule={"a": [1]})
+    optimizer.param_groups[1]["swa_lr"] = 0.1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zro_state.from_torch(optimizer.state_dict(), params, path)
+    texts = sorted(str(c.message).split(" is left out")[0] for c in caught)
+    assert texts == ["group 0: lr_scale", "group 0: name", "group 0: schedule", "group 1: swa_lr"], texts
+    assert about(path)["groups"][1].keys() == zro_state.VALUES["adamw"] | {"params"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zro_state.from_torch(optimizer.state_dict(), params, path, rule="lion")
+    assert "lr_scale" in about(path)["groups"][0] and len(caught) == 2, [str(c.message) for c in caught]
 
 
 def the_command(folder):
@@ -270,6 +320,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         forms(folder)
         refusals(folder)
+        rules_are_guessed()
+        names_of_parameters(folder)
+        values_of_programs(folder)
         the_command(folder)
         the_optimizers_go_on(zro, folder)
         sixteen_bits(zro, folder)
