@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """States of zro as PyTorch's optimizer state_dict, and back:
 
-    zro_state.py to-torch STATE.safetensors OUT.pt [--masters]
-    zro_state.py from-torch IN.pt OUT.safetensors [--rule adamw] [--params MODEL] [--names NAMES.json]
+    zro_state.py to-torch STATE.safetensors OUT.pt [--masters] [--model MODEL.pt] [--schedules SCHEDULES.pt]
+    zro_state.py from-torch IN.pt OUT.safetensors [--rule adamw] [--params MODEL] [--names NAMES.json] [--data]
+                                                  [--schedules SCHEDULES.pt]
 
 STATE.safetensors is what zro_state_write writes; the .pt files hold what `optimizer.state_dict()` returns.  Names of slots and
 values are the same on both sides, so this is about forms:
@@ -16,8 +17,11 @@ values are the same on both sides, so this is about forms:
   - Arrays are f32 in zro for 16-bit parameters; PyTorch's load_state_dict rounds them to the parameter's type.
   - "master", the f32 values of 16-bit parameters, is nothing that PyTorch knows: it is left out with a warning, unless
     --masters asks for it.  PyTorch then carries it along; back in zro it would be out of date, so from-torch leaves it out.
-  - The data of parameters, and the positions of schedules, which a file of zro_optim_save has, too, are left out: the model's
-    tensors are in that file under their names, for any reader of safetensors.
+  - The data of parameters, which a file of zro_optim_save has, too, is a model's state_dict: --model writes it, and --data puts
+    that of --params into zro's file.  Buffers of the model have no place there.
+  - The positions of schedules are the state_dicts of PyTorch's schedulers, in a list: --schedules writes or reads it.  PyTorch's
+    do not say what kind they are; their keys tell.  Back in PyTorch they have what load_state_dict needs beside the arguments
+    that the scheduler was made with.  MultiplicativeLR, CyclicLR and SWALR are not in zro.
   - Values that are None, those that say how PyTorch computes, and those that its schedules leave in the groups stay out of
     zro's file, but for "initial_lr".  What a program keeps in its groups beside the rule's values ("name", "lr_scale", "swa_lr",
     ...) is left out with a warning.
@@ -26,7 +30,8 @@ values are the same on both sides, so this is about forms:
   - zro's rules adam and adamw take each other's states.  A state is that of adamw if all its groups say decoupled_weight_decay,
     and otherwise that of adam.
 
-As a module: to_torch(path) and from_torch(state_dict, params, path).  Needs torch and safetensors.
+As a module: to_torch(path), model_to_torch(path), schedules_to_torch(path) and from_torch(state_dict, params, path).  Needs torch
+and safetensors.
 """
 import argparse
 import json
@@ -104,9 +109,14 @@ def to_torch(path, masters=False):
         state.setdefault(index, {})[slot] = tensor
     if left_out > 0:
         warnings.warn(f"{path}: f32 masters of {left_out} parameters are left out", stacklevel=2)
-    groups = []
+    groups, of_schedules = [], {}
+    for row in about.get("schedules", []):
+        if row["kind"] == "one_cycle":  # PyTorch's looks for these in the groups
+            of_schedules = {key: row[key] for key in ("max_lr", "base_momentum", "max_momentum")}
+            of_schedules["min_lr"] = row["max_lr"] / row["div_factor"] / row["final_div_factor"]
     for group in about["groups"]:
         values = {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
+        values.update(of_schedules)
         if about["rule"].lower() == "adamw":
             values.setdefault("decoupled_weight_decay", True)
         if group["params"] and all(p.get("name") is not None for p in about["params"]):
@@ -115,7 +125,120 @@ def to_torch(path, masters=False):
     return {"state": dict(sorted(state.items())), "param_groups": groups}
 
 
+def model_to_torch(path):
+    """The data of the parameters by their names, as far as a file has it."""
+    about, tensors = read(path)
+    return {label(p, i): tensors[label(p, i)] for i, p in enumerate(about["params"]) if p.get("data")}
+
+
+def schedules_to_torch(path):
+    """A state_dict for each schedule of a file, to be loaded into a scheduler that was made with the same arguments."""
+    about, _ = read(path)
+    rows, out = iter(about.get("schedules", [])), []
+    for row in rows:
+        out.append(torch_schedule(row, rows, [group["lr"] for group in about["groups"]]))
+    return out
+
+
+def torch_schedule(row, rows, lrs):
+    """Takes the schedule's children from the rows that follow."""
+    kind = row["kind"]
+    parts = [torch_schedule(next(rows), rows, lrs) for _ in range(row.get("children", 0))]
+    if kind in ("chained", "sequential"):
+        position = {"last_epoch": row["steps"]} if kind == "sequential" else {}
+        return {**position, "_last_lr": lrs, "_schedulers": parts}
+    out = {"last_epoch": row["steps"], "_last_lr": lrs}
+    if kind == "plateau":
+        return {**out, "best": float(row["best"]), "num_bad_epochs": row["bad_steps"], "cooldown_counter": row["cooldown_left"]}
+    out.update(base_lrs=[float(lr) for lr in row.get("first_lr", [])], _step_count=row["steps"] + 1)
+    if kind == "cosine_restarts":
+        out.update(T_cur=row["cycle_steps"], T_i=row["cycle_length"])
+    if kind == "lambda":
+        out["lr_lambdas"] = [None] * row["n_groups"]
+    return out
+
+
 # ---- from PyTorch ----
+
+
+def only(what, values):
+    """The one value that all groups have."""
+    if len(set(values)) != 1:
+        raise StateError(f"{what} is {' and '.join(map(str, sorted(set(values))))} in different groups; zro has one for all")
+    return values[0]
+
+
+def written(number):
+    """An argument that was computed back from others, as a program has written it."""
+    return float(f"{number:.12g}")
+
+
+def one_cycle_arguments(scheduler, groups):
+    """PyTorch keeps some of them in the groups, and some only in what follows from them."""
+    max_lr = only("max_lr", [group["max_lr"] for group in groups])
+    first, last = groups[0]["initial_lr"], groups[0]["min_lr"]
+    cycles = bool(scheduler["cycle_momentum"])
+    total, phases = scheduler["total_steps"], scheduler["_schedule_phases"]
+    return {"max_lr": max_lr, "total_steps": total, "pct_start": written((phases[0]["end_step"] + 1) / total),
+            "linear": int(scheduler["_anneal_func_type"] == "linear"), "three_phase": int(len(phases) == 3),
+            "cycle_momentum": int(cycles),
+            "base_momentum": only("base_momentum", [g["base_momentum"] for g in groups]) if cycles else 0.85,
+            "max_momentum": only("max_momentum", [g["max_momentum"] for g in groups]) if cycles else 0.95,
+            "div_factor": written(max_lr / first), "final_div_factor": written(first / last)}
+
+
+def plateau_numbers(scheduler):
+    best = scheduler["best"]
+    return {"maximize": int(scheduler["mode"] == "max"), "factor": scheduler["factor"], "patience": scheduler["patience"],
+            "threshold": scheduler["threshold"], "threshold_absolute": int(scheduler["threshold_mode"] == "abs"),
+            "cooldown": scheduler["cooldown"], "min_lr": only("min_lr", scheduler["min_lrs"]), "eps": scheduler["eps"],
+            "best": best if abs(best) != float("inf") else str(best), "bad_steps": scheduler["num_bad_epochs"],
+            "cooldown_left": scheduler["cooldown_counter"]}
+
+
+def schedule_numbers(scheduler, groups):
+    """The kind of a scheduler that has no others in it, and its arguments, by the keys of its state_dict."""
+    kinds = [("step_lr", {"step_size": "step_size", "gamma": "gamma"}), ("polynomial", {"total_iters": "total_iters",
+             "power": "power"}), ("cosine", {"T_max": "t_max", "eta_min": "eta_min"}),
+             ("cosine_restarts", {"T_0": "t_0", "T_mult": "t_mult", "eta_min": "eta_min", "T_cur": "cycle_steps",
+                                  "T_i": "cycle_length"}),
+             ("linear", {"start_factor": "start_factor", "end_factor": "end_factor", "total_iters": "total_iters"})]
+    if "_schedule_phases" in scheduler:
+        return "one_cycle", one_cycle_arguments(scheduler, groups)
+    if "num_bad_epochs" in scheduler:
+        return "plateau", plateau_numbers(scheduler)
+    for kind, names in kinds:
+        if names.keys() <= scheduler.keys():
+            return kind, {names[key]: scheduler[key] for key in names}
+    if "milestones" in scheduler:
+        milestones = sorted(scheduler["milestones"].elements())
+        return "multi_step", {"gamma": scheduler["gamma"], "n_milestones": len(milestones),
+                              **({"milestones": milestones} if milestones else {})}
+    if {"factor", "total_iters"} <= scheduler.keys():
+        return "constant", {"factor": scheduler["factor"], "total_iters": scheduler["total_iters"]}
+    own = scheduler.keys() - {"base_lrs", "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial"}
+    if own == {"gamma"}:
+        return "exponential", {"gamma": scheduler["gamma"]}
+    if own == {"lr_lambdas"}:
+        return "lambda", {}
+    raise StateError(f"zro has no schedule with {', '.join(sorted(own)) or 'no arguments'}")
+
+
+def plain_schedules(scheduler, groups):
+    """The rows of a schedule: itself, and then those that it has taken over.  Steps are counted from 0; PyTorch has -1 where the
+    turn of a part has not come."""
+    position = {"steps": max(0, scheduler.get("last_epoch", 0)), "n_groups": len(groups)}
+    parts = [plain_schedules(part, groups) for part in scheduler.get("_schedulers", [])]
+    if parts:
+        milestones = scheduler.get("_milestones")
+        row = {"kind": "chained" if milestones is None else "sequential", "children": len(parts),
+               "n_milestones": len(milestones or [])}
+        if milestones:
+            row["milestones"] = list(milestones)
+        return [{**row, **position}] + [row for part in parts for row in part]
+    kind, numbers = schedule_numbers(scheduler, groups)
+    first = scheduler.get("base_lrs") or [group.get("initial_lr", group["lr"]) for group in groups]
+    return [{"kind": kind, "n_milestones": 0, **numbers, **position, "first_lr": [plain_value("schedule", "lr", x) for x in first]}]
 
 
 def guess_rule(groups):
@@ -201,7 +324,7 @@ def check_names(names, others):
 
 
 def known_params(params, names, n, named):
-    """(name, shape, dtype) of each parameter, as far as they are known; `named` are the state's own names."""
+    """(name, shape, dtype, the parameter itself) of each parameter, as far as they are known; `named` are the state's own names."""
     if params is None:
         params = {}
     if names is None and n > 0 and None not in named:
@@ -223,7 +346,7 @@ def known_params(params, names, n, named):
     tensors = tensors or [None] * n
     names = names if names is not None else [None] * n
     check_names(names, named)
-    return [(name, None if t is None else list(t.shape), None if t is None else dtype_name(t.dtype))
+    return [(name, None if t is None else list(t.shape), None if t is None else dtype_name(t.dtype), t)
             for name, t in zip(names, tensors)]
 
 
@@ -255,12 +378,14 @@ def file_slots(index, slots, dtype):
             raise StateError(f"parameter {index}: {name} is a {type(value).__name__}, must be a tensor of real numbers")
 
 
-def from_torch(state_dict, params, path, rule=None, names=None):
+def from_torch(state_dict, params, path, rule=None, names=None, data=False, schedules=()):
     """Writes a file of zro's.
 
     params: the optimizer's parameters in its order, or a model's state_dict, for shapes and types; None: as the state has them.
     rule: zro's name of it; None: guessed by the groups' keys.
     names: of the parameters; None: the state's param_names, or those of `params`, if it is a dict.
+    data: the parameters' data goes into the file, too.
+    schedules: state_dicts of the optimizer's schedulers, but for those that others have taken over.
     """
     from safetensors.torch import save_file
 
@@ -270,11 +395,18 @@ def from_torch(state_dict, params, path, rule=None, names=None):
     rule = rule.lower()
     groups, n, named = plain_groups(state_dict, rule)
     about_params, tensors, steps = [], {}, 0
-    for i, (name, shape, dtype) in enumerate(known_params(params, names, n, named)):
+    for i, (name, shape, dtype, param) in enumerate(known_params(params, names, n, named)):
         slots = {k: v for k, v in state_dict["state"].get(i, {}).items() if v is not None}
         if shape is None:
             shape, dtype = shape_from_state(i, slots, dtype)
         about_params.append({"name": name, "shape": shape, "dtype": dtype})
+        if data:
+            if param is None:
+                raise StateError(f"parameter {i}: its data is not known: give the model's parameters (--params)")
+            about_params[i]["data"] = True
+            if label(about_params[i], i) in tensors:
+                raise StateError(f"two parameters are named {label(about_params[i], i)}")
+            tensors[label(about_params[i], i)] = param.detach().to("cpu").contiguous().clone()
         for slot, tensor in file_slots(i, slots, dtype):
             key = f"{slot}:0:{label(about_params[i], i)}"
             if key in tensors:
@@ -286,6 +418,9 @@ def from_torch(state_dict, params, path, rule=None, names=None):
                 steps = max(steps, int(tensor.item()))
     about = {"format": FORMAT, "rule": rule, "steps": steps, "scale": 0.0, "growth_tracker": 0, "groups": groups,
              "params": about_params}
+    rows = [row for scheduler in schedules for row in plain_schedules(scheduler, state_dict["param_groups"])]
+    if rows:
+        about["schedules"] = rows
     save_file(tensors, path, metadata={"zro": json.dumps(about)})
 
 
@@ -311,25 +446,34 @@ def main():
     to.add_argument("state")
     to.add_argument("out")
     to.add_argument("--masters", action="store_true", help="keep the f32 masters of 16-bit parameters as a slot of their own")
+    to.add_argument("--model", help="write the data of the parameters, as a model's state_dict")
+    to.add_argument("--schedules", help="write a list of state_dicts for the schedulers")
     back = commands.add_parser("from-torch", help="PyTorch's state_dict becomes a file of zro's")
     back.add_argument("state")
     back.add_argument("out")
     back.add_argument("--rule", help="zro's name of it; without, it is guessed")
     back.add_argument("--params", help="a model's state_dict, .pt or .safetensors, for shapes, types and names")
     back.add_argument("--names", help="a JSON list of the names of the optimizer's parameters, in its order")
+    back.add_argument("--data", action="store_true", help="put the data of --params into the file, too")
+    back.add_argument("--schedules", help="a list of the schedulers' state_dicts")
     args = parser.parse_args()
     try:
         import torch
 
         if args.command == "to-torch":
             torch.save(to_torch(args.state, args.masters), args.out)
+            if args.model is not None:
+                torch.save(model_to_torch(args.state), args.model)
+            if args.schedules is not None:
+                torch.save(schedules_to_torch(args.state), args.schedules)
             return 0
         names = None
         if args.names is not None:
             with open(args.names, encoding="utf-8") as file:
                 names = json.load(file)
         state_dict = torch.load(args.state, map_location="cpu", weights_only=True)
-        from_torch(state_dict, load_params(args.params), args.out, args.rule, names)
+        schedules = torch.load(args.schedules, weights_only=True) if args.schedules is not None else []
+        from_torch(state_dict, load_params(args.params), args.out, args.rule, names, args.data, schedules)
     except (StateError, OSError, ImportError) as error:
         print(f"zro_state.py: {error}", file=sys.stderr)
         return 1

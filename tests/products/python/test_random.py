@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "..", "tools", "python")]
 
 import zro_state  # noqa: E402  # from the folder above
-from zro_calls import LrFn, OneCycle, Optim, Schedule, Zro, enum, pointer, real, size_t, u64  # noqa: E402  # from this folder
+from zro_calls import LrFn, OneCycle, Optim, Schedule, Zro, handles, real, size_t, u64  # noqa: E402  # from this folder
 
 SCHEDULES, STEPS, STATES = 800, 30, 150
 
@@ -87,9 +87,8 @@ def zro_schedule(optim, tree):
     zro, kind, args = optim.zro, tree[0], tree[1]
     if kind in ("chained", "sequential"):
         parts = [zro_schedule(optim, part) for part in args]
-        handles = (pointer * len(parts))(*(part.handle for part in parts))
         more = [(u64 * len(tree[2]))(*tree[2])] if kind == "sequential" else []
-        whole = Schedule(zro, kind, handles, size_t(len(parts)), *more)
+        whole = Schedule(zro, kind, handles(parts), size_t(len(parts)), *more)
         whole.parts = parts  # and with them their functions
         return whole
     if kind == "one_cycle":
@@ -110,15 +109,65 @@ def below_0(optimizer):
     return any(isinstance(group["lr"], complex) or group["lr"] < 0 for group in optimizer.param_groups)
 
 
-def same_schedule(zro, tree, adam):
-    """How many steps were compared."""
+def two_groups(zro, adam):
+    """An optimizer of PyTorch's and one of zro's."""
     tensors = [torch.zeros(1), torch.zeros(1)]
-    kind, rule, momentum = (torch.optim.Adam, "adam", "beta1") if adam else (torch.optim.SGD, "sgd", "momentum")
+    kind, rule = (torch.optim.Adam, "adam") if adam else (torch.optim.SGD, "sgd")
     theirs = kind([{"params": [tensors[0]], "lr": 0.1}, {"params": [tensors[1]], "lr": 0.7}], lr=1)
     ours = Optim(zro, rule, [[tensors[0]], [tensors[1]]], [None, None])
     ours.set_value(0, "lr", 0.1)
     ours.set_value(1, "lr", 0.7)
     theirs.step()
+    return theirs, ours
+
+
+def check_values(what, theirs, ours):
+    for g, group in enumerate(theirs.param_groups):
+        want = (group["lr"], group["betas"][0] if "betas" in group else group["momentum"])
+        got = (ours.get_value(g, "lr"), ours.get_value(g, "beta1" if "betas" in group else "momentum"))
+        if any(abs(a - b) > 1e-9 * (abs(b) + 1e-3) for a, b in zip(got, want)):
+            raise AssertionError(f"{what}, group {g}: lr and momentum are {got}, of PyTorch {want}")
+
+
+def moved_schedule(zro, rng, tree, adam, path):
+    """PyTorch steps, zro goes on from its schedule's state_dict beside it, and a second PyTorch from zro's."""
+    theirs, ours = two_groups(zro, adam)
+    try:
+        schedule = torch_schedule(theirs, tree)
+        for step in range(rng.randint(0, 12)):
+            schedule.step()
+        zro_state.from_torch(theirs.state_dict(), [torch.zeros(1)] * 2, path, schedules=[schedule.state_dict()])
+        if below_0(theirs):
+            raise ValueError
+        mine = zro_schedule(ours, tree)
+        ours.load(path, [mine])
+        for step in range(10):
+            check_values(f"{tree}, moved, step {step}", theirs, ours)
+            if step == 5:
+                ours.save(path, [mine])
+                theirs, other = two_groups(zro, adam)
+                other.destroy()
+                schedule = torch_schedule(theirs, tree)
+                theirs.load_state_dict(zro_state.to_torch(path))
+                schedule.load_state_dict(zro_state.schedules_to_torch(path)[0])
+                check_values(f"{tree}, moved back", theirs, ours)
+            schedule.step()
+            if below_0(theirs):
+                raise ValueError
+            mine.step()
+        mine.destroy()
+    except (NotImplementedError, ZeroDivisionError, ValueError) as error:
+        if isinstance(error, zro_state.StateError):
+            raise
+        ours.destroy()
+        return False
+    ours.destroy()
+    return True
+
+
+def same_schedule(zro, tree, adam):
+    """How many steps were compared."""
+    theirs, ours = two_groups(zro, adam)
     try:
         schedule = torch_schedule(theirs, tree)
     except (NotImplementedError, ZeroDivisionError):
@@ -132,11 +181,7 @@ def same_schedule(zro, tree, adam):
             mine = zro_schedule(ours, tree)
         else:
             mine.step()
-        for g, group in enumerate(theirs.param_groups):
-            want = (group["lr"], group["betas"][0] if adam else group["momentum"])
-            got = (ours.get_value(g, "lr"), ours.get_value(g, momentum))
-            if any(abs(a - b) > 1e-9 * (abs(b) + 1e-3) for a, b in zip(got, want)):
-                raise AssertionError(f"{tree}, {rule}, step {step}, group {g}: lr and momentum are {got}, of PyTorch {want}")
+        check_values(f"{tree}, {'adam' if adam else 'sgd'}, step {step}", theirs, ours)
         try:
             schedule.step()
         except (NotImplementedError, ZeroDivisionError, ValueError):
@@ -147,12 +192,15 @@ def same_schedule(zro, tree, adam):
     return step
 
 
-def schedules(zro, rng):
-    trees, steps = 0, 0
+def schedules(zro, rng, folder):
+    trees, steps, moved = 0, 0, 0
     for i in range(SCHEDULES):
-        n = same_schedule(zro, random_tree(rng, 2), adam=i % 5 == 0)
+        tree = random_tree(rng, 2)
+        n = same_schedule(zro, tree, adam=i % 5 == 0)
         trees, steps = trees + (n > 0), steps + n
-    print(f"{trees} schedules agree over {steps} steps")
+        if i % 4 == 0:
+            moved += moved_schedule(zro, rng, tree, i % 3 == 0, os.path.join(folder, "schedule.safetensors"))
+    print(f"{trees} schedules agree over {steps} steps; {moved} were moved to zro and back")
 
 
 # ---- states ----
@@ -238,7 +286,7 @@ def to_file(rng, state_dict, params, path):
             wanted |= {key} if EXTRA[key] is not None else set()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        zro_state.from_torch(state_dict, params, path)
+        zro_state.from_torch(state_dict, params, path, data=True)
     got = {str(c.message).split(": ")[1].split(" ")[0] for c in caught}
     assert got == wanted, (got, wanted)
     with safe_open(path, framework="pt") as file:
@@ -258,14 +306,15 @@ def same_state(zro, rng, rule, dtype, path):
     decoupled = [group.get("decoupled_weight_decay") for group in theirs.param_groups]
     assert found == (("adamw" if all(decoupled) else "adam") if rule in ("adam", "adamw") else rule), (what, found)
     other = "adam" if found == "adamw" and rng.random() < 0.5 else found
-    tensors = [p.detach().clone() for p in params]
+    tensors = [torch.zeros_like(p).detach() for p in params]  # their data comes with the file
     ours = model.of_zro(zro, other, tensors, rng.random() < 0.7)
     ours.load(path)
     for _ in range(3):
         step_both(rng, model, theirs, params, ours)
     check_near(what, model, tensors, params)
     ours.save(path)
-    again = [torch.nn.Parameter(t.clone()) for t in tensors]
+    again = [torch.nn.Parameter(t) for t in zro_state.model_to_torch(path).values()]
+    assert len(again) == len(tensors) and all(torch.equal(a, t) for a, t in zip(again, tensors)), what
     theirs = model.of_torch(KINDS[rule], again, [{} for _ in model.borders])
     theirs.load_state_dict(zro_state.to_torch(path))
     for _ in range(3):
@@ -335,8 +384,8 @@ def main():
     print(f"test_random.py: seed {seed}", flush=True)
     zro = Zro(sys.argv[1])
     warnings.simplefilter("ignore")
-    schedules(zro, random.Random(seed))
     with tempfile.TemporaryDirectory() as folder:
+        schedules(zro, random.Random(seed), folder)
         states(zro, random.Random(seed), folder)
         extremes(zro, folder)
 

@@ -138,7 +138,7 @@ def torch_goes_on(zro, case, dtype, folder):
     params, theirs = make_torch(kind, {}, tensors)
     state_dict = zro_state.to_torch(path)
     theirs.load_state_dict(state_dict)
-    zro_state.from_torch(state_dict, params, again, rule)
+    zro_state.from_torch(state_dict, params, again, rule, data=True)
     same_files(path, again)
     largest = 0.0
     for step in range(BEFORE, BEFORE + AFTER):
@@ -290,6 +290,29 @@ def values_of_programs(folder):
     assert "lr_scale" in about(path)["groups"][0] and len(caught) == 2, [str(c.message) for c in caught]
 
 
+def schedules_of_torch(folder):
+    """What the random trees of test_random.py leave out: plateaus, and schedulers that zro does not have."""
+    kinds, path = torch.optim.lr_scheduler, os.path.join(folder, "schedules.safetensors")
+    params, optimizer = make_torch(torch.optim.SGD, {"lr": 0.1}, make_tensors(torch.float32))
+    def make(mode):
+        return kinds.ReduceLROnPlateau(optimizer, mode, factor=0.5, patience=2, threshold_mode="abs", cooldown=3)
+
+    for mode, metrics in (("min", []), ("max", [1, 2, 1.5, 1.5, 1.5, 1.5, 1.5])):
+        plateau = make(mode)
+        for metric in metrics:
+            plateau.step(metric)
+        zro_state.from_torch(optimizer.state_dict(), params, path, schedules=[plateau.state_dict()])
+        row = about(path)["schedules"][0]
+        assert row["kind"] == "plateau" and row["maximize"] == (mode == "max") and row["steps"] == len(metrics), row
+        other = make(mode)
+        other.load_state_dict(zro_state.schedules_to_torch(path)[0])
+        assert other.state_dict() == plateau.state_dict(), (other.state_dict(), plateau.state_dict())
+    groups = [{"lr": 0.1, "max_lr": 1.0}, {"lr": 0.1, "max_lr": 2.0}]
+    refused("max_lr is 1.0 and 2.0 in different groups", zro_state.plain_schedules, {"_schedule_phases": []}, groups)
+    cyclic = kinds.CyclicLR(optimizer, 0.1, 0.2, cycle_momentum=False).state_dict()
+    refused("zro has no schedule with", zro_state.plain_schedules, cyclic, optimizer.param_groups)
+
+
 def the_command(folder):
     """The same through files, both ways."""
     def run(*args):
@@ -303,11 +326,16 @@ def the_command(folder):
     save_file({**{n: p.detach() for n, p in zip(NAMES, params)}, "a.buffer": torch.zeros(2)}, model)
     with open(names, "w", encoding="utf-8") as file:
         json.dump(NAMES, file)
-    done = run("from-torch", old, state, "--params", model, "--names", names, "--rule", "adam")
+    positions, data = os.path.join(folder, "positions.pt"), os.path.join(folder, "data.pt")
+    torch.save([torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 2, 5]).state_dict()], positions)
+    done = run("from-torch", old, state, "--params", model, "--names", names, "--rule", "adam", "--data", "--schedules", positions)
     assert done.returncode == 0, done.stderr
     assert [p["name"] for p in about(state)["params"]] == NAMES
-    done = run("to-torch", state, new)
+    assert about(state)["schedules"][0]["milestones"] == [2, 2, 5]
+    done = run("to-torch", state, new, "--model", data, "--schedules", positions)
     assert done.returncode == 0, done.stderr
+    assert all(torch.equal(t, p) for t, p in zip(torch.load(data, weights_only=True).values(), params))
+    assert torch.load(positions, weights_only=True)[0]["last_epoch"] == 0
     first, second = torch.load(old, weights_only=True), torch.load(new, weights_only=True)
     assert first["state"].keys() == second["state"].keys()
     assert all(torch.equal(second["state"][i][k], v) for i, slots in first["state"].items() for k, v in slots.items())
@@ -323,6 +351,7 @@ def main():
         rules_are_guessed()
         names_of_parameters(folder)
         values_of_programs(folder)
+        schedules_of_torch(folder)
         the_command(folder)
         the_optimizers_go_on(zro, folder)
         sixteen_bits(zro, folder)

@@ -79,17 +79,21 @@ class Optim:
             param.grad, param.grad_present = (None, 0) if grad is None else (grad.data_ptr(), 1)
         self.zro("zro_optim_step", self.handle, None)
 
-    def load(self, path):
+    def load(self, path, schedules=()):
         state = pointer()
         self.zro("zro_state_read", os.fsencode(path), ctypes.byref(state))
         try:
             self.zro("zro_optim_load", self.handle, state)
+            if schedules:
+                self.zro("zro_schedules_load", handles(schedules), size_t(len(schedules)), state)
         finally:
             self.zro.lib.zro_state_destroy(state)
 
-    def save(self, path):
+    def save(self, path, schedules=()):
         state = pointer()
-        self.zro("zro_optim_consolidate", self.handle, ALL, ctypes.byref(state))
+        self.zro("zro_optim_consolidate_with_data", self.handle, ALL, ctypes.byref(state))
+        if schedules:
+            self.zro("zro_state_set_schedules", state, handles(schedules), size_t(len(schedules)))
         self.zro("zro_state_write", state, os.fsencode(path))
         self.zro.lib.zro_state_destroy(state)
 
@@ -103,6 +107,10 @@ class Optim:
         value = real()
         self.zro("zro_optim_get_value", self.handle, size_t(group), name.encode(), ctypes.byref(value))
         return value.value
+
+
+def handles(schedules):
+    return (pointer * len(schedules))(*(s.handle for s in schedules))
 
 
 LrFn = ctypes.CFUNCTYPE(real, pointer, size_t, u64)
