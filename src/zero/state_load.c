@@ -29,9 +29,9 @@ typedef struct loading {
     uint32_t *needed;                 /* one per group: bit s is set if the state has slot s */
     const zro__state_value *left_out; /* the first value that the rule does not have, or NULL */
     size_t n_left_out;                /* how many of them there are */
-    int has_data;     /* the state has the data of a parameter */
-    int root;         /* the rank that has the arrays of the state, or EVERY_RANK */
-    zro__moves moves; /* of these arrays */
+    int has_data;                     /* the state has the data of a parameter */
+    int root;                         /* the rank that has the arrays of the state, or EVERY_RANK */
+    zro__moves moves;                 /* of these arrays */
     zro__arena arena;
 } loading;
 

@@ -172,7 +172,7 @@ static zro_state *build(twist t)
 
     progress.scale = t == SCALE_TOO_SMALL ? 1e-60 : t == SCALE_TOO_LARGE ? 1e60 : t == NO_SCALE ? 0 : 512;
     progress.growth_tracker = t == TRACKER_TOO_LARGE ? INTERVAL : 3;
-    OK(zro_state_create(t == NO_RULE ? "" : t == OTHER_RULE ? "adamw" : "adam", &s));
+    OK(zro_state_create(t == NO_RULE ? "" : t == OTHER_RULE ? "sgd" : "adam", &s));
     OK(zro_state_add_group(s, others, t == VALUES_OF_OTHERS ? 5 : 0));
     add_params(s, t);
     OK(zro_state_set_value(s, 0, "lr", t == BAD_VALUE ? -1 : 0.5));
@@ -374,7 +374,7 @@ static void what_does_not_fit_changes_nothing(void **state)
         twist t;
         const char *words;
     } cases[] = {
-        { OTHER_RULE, "the state is that of rule adamw, the optimizer has adam" },
+        { OTHER_RULE, "the state is that of rule sgd, the optimizer has adam" },
         { ONE_GROUP, "the state has 4 parameters in 1 groups, the optimizer 4 parameters in 2 groups" },
         { ONE_PARAM_LESS, "the state has 3 parameters in 2 groups" },
         { GROUPS_DIVIDED_OTHERWISE, "group 1 begins with parameter 1 in the state, with 2 in the optimizer" },
@@ -390,7 +390,6 @@ static void what_does_not_fit_changes_nothing(void **state)
         { ARRAY_OF_F64, "slot exp_avg of parameter w is f64, must be f32" },
         { STEP_OF_I64, "slot step of parameter w is i64, must be a floating-point number" },
         { SLOT_MISSING, "the state of parameter w has no exp_avg_sq" },
-        { UNKNOWN_VALUE, "group 0 has a value momentum in the state, but adam has none" },
         { BAD_VALUE, "lr = -1" },
         { SCALE_TOO_SMALL, "loss scale 1e-60" },
         { SCALE_TOO_LARGE, "loss scale 1e+60" },
@@ -421,6 +420,9 @@ static void what_does_not_fit_changes_nothing(void **state)
     REFUSED(zro_optim_load(NULL, before), ZRO_ERR_INVALID, "the optimizer is NULL");
     zro_bytes_free(bytes[0]);
     zro_state_destroy(before);
+    before = build(UNKNOWN_VALUE); /* left out, with a warning */
+    OK(zro_optim_load(m.optim, before));
+    zro_state_destroy(before);
     model_free(&m);
 }
 
@@ -444,7 +446,7 @@ static void without_a_rule(void **state)
     t = state_of(&m);
     same(plain, t);
     OK(zro_state_set_value(plain, 0, "lr", 1));
-    REFUSED(zro_optim_load(m.optim, plain), ZRO_ERR_INVALID, "an optimizer without a rule has none of this name");
+    OK(zro_optim_load(m.optim, plain)); /* a value that nobody has is left out, with a warning */
     zro_state_destroy(s);
     zro_state_destroy(t);
     zro_state_destroy(plain);
