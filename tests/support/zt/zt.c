@@ -1,6 +1,7 @@
 /* The side of zt that runs inside an instance: checks, meeting places, groups, and the start of ranks.  See zt.h. */
 #define _GNU_SOURCE
 #include "zt/zt.h"
+#include "base/point.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -138,6 +139,8 @@ void zt_expect_anything(zt_rank *t, int rank)
 void zt_die(zt_rank *t)
 {
     zt_expect_lost(t, t->rank);
+    zro__point_plan_set(
+        NULL); /* it lies in a frame that a thread leaves now, and the library passes more points on its way out */
     if (t->threads)
         pthread_exit(NULL);
     /* MPICH's launcher lets others outlive a rank that exits, but not one that is killed. */
