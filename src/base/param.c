@@ -172,7 +172,7 @@ zro_status zro__params_check_apart(zro__numbered *list, size_t n)
         if (a->param == b->param)
             return zro__fail(ZRO_ERR_INVALID, "parameter %s is there twice", zro__param_name(a->param->name, a->index, first));
         if (b->bytes > 0 && (uintptr_t)b->param->data - (uintptr_t)a->param->data < a->bytes)
-            return zro__fail(ZRO_ERR_INVALID, "parameters %s and %s share memory",
+            return zro__fail(ZRO_ERR_INVALID, "parameters %s and %s share memory; weights that are tied are one parameter",
                              zro__param_name(a->param->name, a->index, first),
                              zro__param_name(b->param->name, b->index, second));
     }

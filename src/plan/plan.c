@@ -340,7 +340,8 @@ static zro_status extend(zro_plan *plan, const zro_param_group *groups, size_t n
     for (size_t g = 0; st == ZRO_OK && g < n_groups; g++)
         st = check_group(plan, &groups[g], &n, &bytes);
     if (st == ZRO_OK && n.params == 0)
-        st = zro__fail(ZRO_ERR_INVALID, "plan: none of the %zu parameter groups has parameters", n.groups);
+        st = zro__fail(ZRO_ERR_INVALID, "none of the %zu parameter groups has parameters; set params and n of a group",
+                       n.groups);
     if (st == ZRO_OK)
         st = zro__division_init(&d, plan->account, n.params - plan->n.params);
     if (st != ZRO_OK)

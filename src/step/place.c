@@ -128,7 +128,9 @@ static zro_status check(layout *l, const zro_alloc_config *given)
         st = zro__param_check_types(p, i);
         if (st == ZRO_OK
             && (p->memory != NULL || (c->data == ZRO_ON && p->data != NULL) || (c->grads == ZRO_ON && p->grad != NULL)))
-            st = zro__param_fail(ZRO_ERR_INVALID, p->name, i, "it already has memory");
+            st = zro__param_fail(ZRO_ERR_INVALID, p->name, i,
+                                 "it already has memory; call zro_params_alloc while data and grad are NULL, "
+                                 "and write its first values, on one rank, into what it hands out");
         if (st == ZRO_OK)
             st = zro__param_check_shape(p, i);
     }

@@ -23,7 +23,8 @@ static void say_stepped(zro_optim *opt)
         return;
     opt->said_idle = 1;
     zro__log(&opt->settings, ZRO_LOG_WARN,
-             "step %" PRIu64 " updated nothing%s: no parameter has a gradient (grad_present, zro_param_set_grad)",
+             "step %" PRIu64 " updated nothing%s: no parameter has a gradient; after backward call zro_params_mark_grads or "
+             "zro_param_set_grad, or set grad_present",
              opt->cycle.n_steps, zro__optim_ranks(opt) > 1 ? " of what this rank owns" : "");
 }
 

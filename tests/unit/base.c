@@ -396,7 +396,8 @@ static void params_lie_apart(void **state)
             p[1].shape[0] = 5;
             p[1].name = "w";
         } else {
-            REFUSED(zro__params_check_apart(list, 4), ZRO_ERR_INVALID, "parameters w and 0 share memory");
+            REFUSED(zro__params_check_apart(list, 4), ZRO_ERR_INVALID,
+                    "parameters w and 0 share memory; weights that are tied are one parameter");
         }
     }
     list[0] = list[2] = (zro__numbered){ &p[0], 0, 16 };

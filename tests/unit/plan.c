@@ -944,7 +944,7 @@ static void groups_are_refused(void **unused)
     check_group_refused(m, ZRO_PARTITION_FLAT, "parameter group 1: params is NULL, but n = 2");
     g[0].n = 0;
     g[1] = (zro_param_group){ .params = p, .n = 0 };
-    check_refused(g, 2, 2, NULL, "plan: none of the 2 parameter groups has parameters");
+    check_refused(g, 2, 2, NULL, "none of the 2 parameter groups has parameters; set params and n of a group");
     g[0].n = 1;
     g[1].n = 2;
     g[1].owners = owners;
