@@ -1,40 +1,49 @@
 /* Late ranks: what happens to memory that ranks touch in each other when their group breaks.
  *
- * A rank that touches memory of others says so before and after (its slot's `touching` and `done`), and looks at the verdict in
- * between, at least after every ZRO__TOUCH_BYTES.  So when a group breaks the live ranks leave soon, and whoever returns to its
- * program waits for that first (zro__settle): nobody writes into arrays that the program uses again.
+ * A rank that touches memory of others says so before and after (its slot's `touching` and `done`).  A rank that cannot finish a
+ * transfer because the group broke gives it up, and says that before it returns.  Owners look for that in between, at least after
+ * every ZRO__TOUCH_BYTES; so the live ranks leave soon, and a call that returns the verdict waits for that first (zro__settle):
+ * nobody writes into arrays that the program uses again.  Who finds nothing given up ends well, though the group may have broken in
+ * a later operation.
  *
  * A rank that is stopped does not leave.  It is late, and cannot be waited for.  The arrays that it may still write are noted in
  * the process's view, and calls in all groups refuse them (zro__late_check) until that rank has left, or died; and once more after
  * that, because the program may have filled an array before the late rank wrote into it.
  *
- * A note is made with its group, so that breaking needs no memory.  It outlives the group as long as it is needed. */
+ * Each group has a note, made with it, so that breaking needs no memory.  It knows the group's own arrays: memory that exists once
+ * for several ranks, and that an optimizer updates outside of transfers.  It outlives the group as long as it is needed. */
 #ifndef ZRO_BOARD_LATE_H
 #define ZRO_BOARD_LATE_H
 
 #include "board/slot.h"
 #include "board/world.h"
 
-enum {
-    ZRO__TOUCH_BYTES = 256 << 10, /* how much of an array is touched between two looks at the verdict, at most */
-    ZRO__LATE_ARRAYS = 8          /* that a note has room for; of more, it means all that lies between them */
-};
+enum { ZRO__TOUCH_BYTES = 256 << 10 }; /* how much of an array an owner touches between two looks, at most */
 
 typedef struct zro__late_note zro__late_note;
 
-/* Around all accesses to memory that others use, in one operation.  begin fails with the verdict of a broken group; then nothing
- * may be touched.  end is called in any case.  A rank that ends before it has done its part has seen a verdict: so whoever sees
- * the end, and after that a whole group, knows that the part is done. */
-zro_status zro__touch_begin(zro__board *board);
+/* Around all accesses to memory that others use, in one operation.  After begin, and now and then later, the caller looks whether it
+ * may (still) touch anything: in a transfer while nobody has given that up, elsewhere while the group is whole. */
+void zro__touch_begin(zro__board *board);
 void zro__touch_end(zro__board *board);
+
+/* Says that this rank gives up its operation, and will return to its program, which may change its arrays then; before touch_end.
+ * is_given_up: whether a rank has given up this one.  If not, after the accesses, they found all arrays as they should be. */
+void zro__give_up(zro__board *board);
+int zro__is_given_up(const zro__board *board);
 
 /* Makes a note for a group of `size` ranks; MEMORY.  drop: at the end of the group; takes NULL. */
 zro_status zro__late_make(int size, zro__late_note **out);
 void zro__late_drop(zro__view *view, zro__late_note *note);
 
-/* After a verdict: waits, but not for long, until no live rank touches memory of others.  If one does even then, [data, data +
- * bytes) is noted, if it is group memory.  May be called several times.  The error text stays. */
-void zro__settle(zro__board *board, zro__view *view, zro__late_note *note, const void *data, size_t bytes);
+/* Says that ranks of the group touch [data, data + bytes): own, outside of transfers too, for as long as the group lives; used, in
+ * the transfer that has failed. */
+void zro__late_own(zro__view *view, zro__late_note *note, const void *data, size_t bytes);
+void zro__late_used(zro__view *view, zro__late_note *note, const void *data, size_t bytes);
+
+/* After a verdict: waits, but not for long and only once, until no live rank touches memory of others.  If one does even then, the
+ * arrays above are noted, as far as they are group memory.  The error text stays. */
+void zro__settle(zro__board *board, zro__view *view, zro__late_note *note);
 
 /* STATE if a late rank may still write into [data, data + bytes), or may have written since; the text names it. */
 zro_status zro__late_check(zro__view *view, const void *data, size_t bytes);

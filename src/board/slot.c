@@ -16,9 +16,9 @@
  * Touching.  Where ranks touch each other's arrays (xfer/xfer.c) a rank sets touching = k before its first access and releases
  * done = k after its last one, and whoever owns an array that was touched waits for that.
  *
- * Breaking.  When the group is broken a rank that touches memory leaves off and releases done = k, though its part is not done: so
- * whoever has seen done = k looks at the verdict before it returns OK.  Whoever returns the verdict waits for those who still
- * touch memory (late.c).
+ * Breaking.  When the group is broken a rank that touches memory leaves off, says that it gives up operation k, and releases
+ * done = k, though its part is not done: so whoever has seen done = k looks whether k was given up before it returns OK.  Whoever
+ * returns the verdict waits for those who still touch memory (late.c).
  *
  * Memory order.  Release of arrived or done pairs with the acquire of the same word in zro__word_wait; header, payload and array
  * contents travel under it.
@@ -338,6 +338,7 @@ zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_by
         return st;
     (void)ZRO__POINT("slot.arrive");
     header->number = ++board->number;
+    board->waited_ms = 0;
     slot->ring[header->number % ZRO__RING] = *header;
     word = zro__arrival_write(slot->arrived, header);
     (void)ZRO__POINT("slot.header");
@@ -380,18 +381,17 @@ static zro_status compare_headers(zro__board *board)
 zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
 {
     const char *next = zro__payload(board);
-    uint64_t waited_ms = 0;
     zro_status st;
 
     for (int r = 0; r < board->size; r++) {
         if (r == board->rank)
             continue;
-        st = zro__wait(board, &zro__arrivals_of(board, r)[board->number % 2].word, board->number, r, &waited_ms);
+        st = zro__wait(board, &zro__arrivals_of(board, r)[board->number % 2].word, board->number, r, &board->waited_ms);
         if (st != ZRO_OK)
             return st;
     }
     /* A rank that computes next does not help its link any more: so its own arrival must have gone to all. */
-    st = board->far == NULL ? ZRO_OK : wait_with(board, &board->far->told, board->number, check_told, -1, &waited_ms);
+    st = board->far == NULL ? ZRO_OK : wait_with(board, &board->far->told, board->number, check_told, -1, &board->waited_ms);
     if (st != ZRO_OK)
         return st;
     /* All have finished the operation before this one.  What they read of it the next one writes: fetch it back meanwhile. */

@@ -105,7 +105,8 @@ enum { ZRO__WHOLE = 0, ZRO__BREAKING = 1, ZRO__BROKEN = 2 }; /* a verdict */
 typedef struct zro__control {
     zro__word verdict; /* BREAKING: somebody has claimed it and writes code and text */
     int32_t code;
-    int32_t culprit; /* the rank whose death or silence broke the group, or -1 */
+    int32_t culprit;           /* the rank whose death or silence broke the group, or -1 */
+    _Atomic uint64_t given_up; /* ~ the number of the first transfer that a rank has given up; 0: none */
     char text[ZRO__TEXT_BYTES];
     _Atomic int32_t leavers;       /* ranks that have destroyed the group; the last one gives the memory back, */
     _Atomic int32_t pinned;        /* unless a link still uses it */
@@ -154,8 +155,9 @@ typedef struct zro__board {
     zro__far_table *far; /* NULL if there are no far ranks */
     int rank, size;
     uint64_t timeout_ms;
-    uint64_t number; /* operations that this rank has begun */
-    int settled;     /* 1: the group is broken, and this rank has waited for those who touched its memory */
+    uint64_t number;    /* operations that this rank has begun */
+    uint64_t waited_ms; /* how long this one has waited for ranks to arrive and to finish */
+    atomic_int settled; /* 1: the group is broken, and this rank has waited for those who touched its memory */
     zro__counters *counters;
     zro__boards *boards;          /* of this rank; NULL: not known yet */
     const zro_settings *settings; /* for warnings; NULL: none are said */

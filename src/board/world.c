@@ -258,6 +258,22 @@ static int lies_in(uint64_t begin, size_t length, uint64_t at, size_t bytes)
     return at >= begin && at - begin <= length && bytes <= length - (at - begin);
 }
 
+int zro__map_next_locked(zro__view *view, zro__mapping **at, const void *data, size_t bytes, uint64_t *begin, uint64_t *end)
+{
+    uintptr_t first = (uintptr_t)data, last = first + bytes;
+
+    for (*at = *at == NULL ? view->mappings : (*at)->next; *at != NULL; *at = (*at)->next) {
+        uintptr_t base = (uintptr_t)(*at)->map.base, top = base + (*at)->map.bytes;
+
+        if (base >= last || first >= top)
+            continue;
+        *begin = (*at)->map.offset + (first > base ? first - base : 0);
+        *end = (*at)->map.offset + ((last < top ? last : top) - base);
+        return 1;
+    }
+    return 0;
+}
+
 uint64_t zro__locate(zro__view *view, const void *data, size_t bytes)
 {
     uint64_t offset = ZRO__NOWHERE;
@@ -293,8 +309,9 @@ void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *bor
             view->n_borrowed++;
         }
     }
-    if (m != NULL && m->asked != 0) {
+    if (m != NULL && m->asked != 0)
         m->asked = ++view->n_addresses;
+    if (m != NULL && (m->asked != 0 || view->sharers > 1)) { /* another rank of this process may unmap it meanwhile */
         m->users++;
         *borrowed = m->map;
     }

@@ -44,6 +44,7 @@ typedef struct zro__view {
     int n_borrowed;                        /* how many of them are mapped by zro__address alone */
     uint64_t n_addresses;                  /* how often such a mapping was asked for */
     _Atomic(struct zro__late_note *) late; /* a list of arrays that a late rank may still write (late.h) */
+    int sharers;                           /* how many ranks of this process use the view */
     int dropped;                           /* how many ranks of this process use the view no more */
     int pinned;                            /* 1: the view is never freed (zro__pin) */
     int used;                              /* 1: a create has used the ticket of this view; written by that rank alone */
@@ -93,10 +94,14 @@ void zro__unmap_region_locked(zro__view *view, zro__map *map);
 zro_status zro__populate(void *base, size_t bytes, int write, const char *what);
 
 /* locate: where an array of the program lies in the memfd, or NOWHERE.  address: the reverse; returns NULL if the array cannot be
- * mapped.  An array of a group that no rank of this process is in is borrowed: *borrowed is its mapping, to be unmapped after use, or
+ * mapped.  An array of a group that this rank is not in is borrowed: *borrowed is its mapping, to be unmapped after use, or
  * empty.  Some borrowed mappings are kept for the next time. */
 uint64_t zro__locate(zro__view *view, const void *data, size_t bytes);
 void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *borrowed);
+
+/* Under the view's lock: the next of the mapped regions (*at is NULL at first) in which some of [data, data + bytes) lies, and where
+ * that is in the memfd; 0 if there is none. */
+int zro__map_next_locked(zro__view *view, zro__mapping **at, const void *data, size_t bytes, uint64_t *begin, uint64_t *end);
 
 /* Keeps the region that an address is in mapped, and the view alive, until the process ends. */
 void zro__pin(zro__view *view, const void *address);

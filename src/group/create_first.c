@@ -96,6 +96,8 @@ static zro_status open_view(zro__formation *f, int *sharers)
     for (int r = first; r < f->size; r++)
         *sharers += zro__ticket_first(f->tickets, ZRO__PROCESS, r) == first;
     f->view = view_of(f->tickets, first);
+    if (first == f->rank)
+        f->view->sharers = *sharers;
     if (first != f->rank)
         zro__view_drop(view_of(f->tickets, f->rank), 1);
     if (f->rank == near)

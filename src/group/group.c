@@ -59,18 +59,31 @@ zro_status zro__check_group(const zro_group *g)
     return st != ZRO_OK ? st : zro__verdict_get(g->ranks.board.control);
 }
 
+void zro__group_settle(zro_group *g)
+{
+    if (g->ranks.board.size > 1 && zro__is_broken(g->ranks.board.control))
+        zro__settle(&g->ranks.board, g->ranks.view, g->ranks.late);
+}
+
 zro_status zro__enter(zro_group *g)
 {
-    zro_status st = zro__check_group(g);
+    zro_status st = check_handle(g);
 
     if (st != ZRO_OK)
         return st;
+    st = zro__verdict_get(g->ranks.board.control);
+    if (st != ZRO_OK) {
+        zro__group_settle(g);
+        return st;
+    }
     if (g->ranks.board.far != NULL)
         st = zro__program_link_check_thread(g->seat->program_link);
     if (st != ZRO_OK)
         return st;
     atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
     zro__lane_enter(g->lane);
+    if (zro__is_broken(g->ranks.board.control)) /* while it waited */
+        return zro__leave(g, zro__verdict_get(g->ranks.board.control));
     if (g->ranks.board.far != NULL)
         g->ranks.board.far->poller.nap_us = zro__lane_is_busy(g->lane) ? ZRO__LANE_NAP_US : ZRO__NAP_US;
     return ZRO_OK;
@@ -79,6 +92,8 @@ zro_status zro__enter(zro_group *g)
 /* The subtraction is the last access: a destroy that waits for it frees the handle then. */
 zro_status zro__leave(zro_group *g, zro_status st)
 {
+    if (st != ZRO_OK)
+        zro__group_settle(g);
     atomic_fetch_sub_explicit(&g->calls, 1, memory_order_release); /* pairs with zro_group_destroy */
     return st;
 }

@@ -49,6 +49,10 @@ struct zro_group {
 zro_status zro__enter(zro_group *group);
 zro_status zro__leave(zro_group *group, zro_status st);
 
+/* If the group is broken: until nobody touches this rank's memory any more, or it is noted who may (board/late.h).  Everything that
+ * returns a verdict to the program passes here: enter, leave, and the checks of an optimizer. */
+void zro__group_settle(zro_group *group);
+
 /* Refuses a NULL group, a child's call, a broken group; does not wait. */
 zro_status zro__check_group(const zro_group *group);
 

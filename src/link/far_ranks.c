@@ -393,6 +393,8 @@ static void poll_all(void *self)
     zro__program_link *link = far->config.program_link;
     int told = 1;
 
+    if (zro__program_link_is_elsewhere(link)) /* texts of another group look here, too (board/blame.c) */
+        return;
     if (atomic_load_explicit(&link->want, memory_order_relaxed) > 0 || pthread_mutex_trylock(&link->lock) != 0)
         return;
     link->link.poll(link->link.self);
@@ -520,8 +522,12 @@ static void abandon(void *self)
     zro__far_messages_give_up(data);
     poll_while(&link->link, arrays_are_used, data, 0);
     zro__program_link_unlock(link);
-    if (zro__far_messages_uses_arrays(data) && zro__reached(&control->verdict, ZRO__BROKEN))
+    if (!zro__far_messages_uses_arrays(data))
+        return;
+    if (zro__reached(&control->verdict, ZRO__BROKEN))
         tell_all(far, KIND_VERDICT, (zro_status)control->code, control->culprit, control->text, 0);
+    else /* whoever found out has not said why, and never may */
+        tell_all(far, KIND_VERDICT, ZRO_ERR_LOST, -1, zro_last_error(), 0);
 }
 
 void zro__far_leave(zro__far *far)

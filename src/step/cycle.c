@@ -139,8 +139,12 @@ static void begin(zro__cycle *c)
 static zro_status update(zro__cycle *c, const zro__factors *factors, void *user)
 {
     zro__board *board = zro__cycle_is_shared(c) ? &c->group->ranks.board : NULL;
-    zro_status st = board != NULL ? zro__touch_begin(board) : ZRO_OK;
+    zro_status st = ZRO_OK;
 
+    if (board != NULL)
+        zro__touch_begin(board);
+    if (board != NULL && zro__is_broken(board->control))
+        st = zro__verdict_get(board->control);
     if (st == ZRO_OK) {
         begin(c);
         c->update.steps = c->n_steps;
@@ -149,9 +153,8 @@ static zro_status update(zro__cycle *c, const zro__factors *factors, void *user)
     }
     if (board != NULL)
         zro__touch_end(board);
-    if (st != ZRO_OK)
-        zro__batches_settle(c->group, c->batches);
-    return st;
+    /* The others may have given this rank up, and used the parameters for something else, while it updated them. */
+    return st == ZRO_OK && board != NULL && zro__is_broken(board->control) ? zro__verdict_get(board->control) : st;
 }
 
 static __attribute__((noinline)) zro_status step(zro__cycle *c, const zro__claim *claim, zro_status st, void *user)
@@ -194,6 +197,8 @@ static zro_status enter(zro__cycle *c, zro__fpmode *mode)
 
     if (st == ZRO_OK && c->group != NULL)
         st = zro__enter(c->group);
+    else if (c->group != NULL)
+        zro__group_settle(c->group);
     if (st == ZRO_OK)
         zro__fpmode_enter(mode);
     return st;
@@ -221,8 +226,6 @@ static zro_status deliver(zro__cycle *c)
 
     if (zro__cycle_is_shared(c))
         st = zro__batches_deliver(c->group, c->batches);
-    if (st != ZRO_OK && zro__is_broken(c->group->ranks.board.control))
-        zro__batches_settle(c->group, c->batches);
     if (st == ZRO_OK)
         c->published = c->begun;
     if (st == ZRO_OK && c->group != NULL)

@@ -224,8 +224,11 @@ static zro_status build(zro_group *group, zro__account *account, const zro__owne
         items += found[k].place == NULL ? found[k].n_parts : 0;
     }
     fill(ranges, n, l->list, batch_of);
-    for (size_t k = 0; k < l->n; k++)
+    for (size_t k = 0; k < l->n; k++) {
         finish(&l->list[k], group->ranks.board.size);
+        if (l->list[k].place != NULL && l->list[k].place->kind == ZRO_MEMORY_ONCE) /* owners update it, and others have it */
+            zro__late_own(group->ranks.view, group->ranks.late, l->list[k].base, l->list[k].bytes);
+    }
     l->tag = tag_of(l);
     return ZRO_OK;
 }
@@ -315,16 +318,6 @@ zro_status zro__batches_inspect(zro_group *group, zro__batches *l)
         for (size_t k = 0; k < l->n && st == ZRO_OK; k++)
             st = inspect(group, &l->list[k]);
     return st;
-}
-
-void zro__batches_settle(zro_group *group, const zro__batches *l)
-{
-    zro__ranks *ranks = &group->ranks;
-
-    for (; l != NULL; l = l->next)
-        for (size_t k = 0; k < l->n; k++)
-            if (l->list[k].place != NULL && l->list[k].place->kind == ZRO_MEMORY_ONCE)
-                zro__settle(&ranks->board, ranks->view, ranks->late, l->list[k].base, l->list[k].bytes);
 }
 
 static zro_status deliver(zro_group *group, const zro__batch *b, uint64_t tag)

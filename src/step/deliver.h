@@ -70,9 +70,6 @@ zro_status zro__batches_inspect(zro_group *group, zro__batches *batches);
 /* Delivers, after an inspection.  Collective, inside the lane.  Also a barrier: all owners have updated what exists once. */
 zro_status zro__batches_deliver(zro_group *group, zro__batches *batches);
 
-/* After a verdict in the middle of a step: until no live rank updates what exists once, or it is noted who may (board/late.h). */
-void zro__batches_settle(zro_group *group, const zro__batches *batches);
-
 /* Brings root's values of the parameter with this index to all ranks: like a broadcast, but memory that exists once is not
  * written by every rank.  Collective, inside the lane. */
 zro_status zro__deliver_param(zro_group *group, const zro_param *param, size_t index, int root);

@@ -218,7 +218,7 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
     (void)ZRO__POINT("xfer.own");
     while (zro__cursor_next(cursor, f->parts, f->n_parts, f->me, &left, &run))
         zro__owner_do(f, &run);
-    if (zro__is_broken(f->ranks->board.control)) /* then something of the chunk was left out */
+    if (zro__is_given_up(&f->ranks->board)) /* then something of the chunk was left out */
         return zro__verdict_get(f->ranks->board.control);
     for (int r = 0; r < f->size; r++) {
         if (f->x->reduces && s->in_of[r] == NULL)

@@ -60,7 +60,7 @@ static void do_pieces(const job *j, const void **src, void **dst, size_t from, s
 
     for (size_t at = 0; at < n; at += most) {
         (void)ZRO__POINT("owner.piece");
-        if (zro__is_broken(f->ranks->board.control))
+        if (zro__is_given_up(&f->ranks->board))
             return;
         (void)ZRO__POINT("owner.write");
         do_piece(j, src, dst, from + at, n - at < most ? n - at : most);

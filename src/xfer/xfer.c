@@ -11,7 +11,8 @@
  *
  * When the group breaks, owners leave off in the middle, and everybody waits until they have (board/late.h), so that nobody writes
  * into an array that its program uses again.  A rank that the others have given up may have read pieces that their programs
- * have changed since; so everybody looks at the verdict last, and OK means that nobody had given up when the work was done. */
+ * have changed since; so everybody looks last whether a rank has given up this transfer, and OK means that none had when the work
+ * was done.  (Pieces that travel in slots are copies, and do not change.) */
 #include "xfer/xfer.h"
 
 #include <assert.h>
@@ -96,8 +97,11 @@ static zro_status arrive(zro__progress *f, int in_payload)
                       .out = ZRO__NOWHERE,
                       .weight = x->weight };
     size_t bytes = 0; /* of the payload */
-    zro_status st, refused = zro__late_check(view, x->in, x->in_bytes);
+    zro_status refused, st = zro__verdict_get(f->ranks->board.control);
 
+    if (st != ZRO_OK) /* peers may still read the payload that this rank wrote two operations ago */
+        return st;
+    refused = zro__late_check(view, x->in, x->in_bytes);
     if (refused == ZRO_OK)
         refused = zro__late_check(view, x->out, x->out_bytes);
     if (refused != ZRO_OK) { /* the others get the text instead of a piece */
@@ -256,7 +260,6 @@ static zro_status find_arrays(zro__progress *f)
 static zro_status wait_for_owners(zro__progress *f)
 {
     zro__board *board = &f->ranks->board;
-    uint64_t waited_ms = 0;
     zro_status st;
 
     for (int o = 0; o < f->size; o++) {
@@ -266,14 +269,14 @@ static zro_status wait_for_owners(zro__progress *f)
             continue;
         st = ZRO_OK;
         if (o != f->me && brings(f, o, f->me) && zro__reach_reads(f, o, f->me))
-            st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o, &waited_ms);
+            st = zro__wait(board, &zro__slot_of(board, o)->done, board->number, o, &board->waited_ms);
         if (st == ZRO_OK && writer != f->me)
-            st = zro__wait(board, &zro__slot_of(board, writer)->done, board->number, writer, &waited_ms);
+            st = zro__wait(board, &zro__slot_of(board, writer)->done, board->number, writer, &board->waited_ms);
         if (st != ZRO_OK)
             return st;
     }
     (void)ZRO__POINT("xfer.owners");
-    return zro__is_broken(board->control) ? zro__verdict_get(board->control) : ZRO_OK;
+    return zro__is_given_up(board) ? zro__verdict_get(board->control) : ZRO_OK;
 }
 
 /* What was sent must be gone: the arrays are the program's again, and a link may need this rank to get on with it. */
@@ -317,12 +320,13 @@ static zro_status prepare_reduction(zro__progress *f)
     return ZRO_OK;
 }
 
-/* After a verdict: until nobody uses this rank's arrays any more, or it is noted who may. */
+/* After a verdict.  Whoever called the transfer waits then until nobody uses this rank's array any more (board/late.h). */
 static void leave_broken(zro__progress *f)
 {
     zro__ranks *ranks = f->ranks;
 
-    zro__settle(&ranks->board, ranks->view, ranks->late, f->x->out, f->x->out_bytes);
+    zro__give_up(&ranks->board);
+    zro__late_used(ranks->view, ranks->late, f->x->out, f->x->out_bytes);
     if (ranks->board.far != NULL)
         ranks->far.abandon(ranks->far.self);
 }
@@ -333,18 +337,24 @@ static zro_status carry_out(zro__progress *f)
     zro__board *board = &f->ranks->board;
     zro_status st = find_arrays(f);
 
-    if (st == ZRO_OK)
-        st = zro__touch_begin(board);
+    zro__touch_begin(board);
+    if (st == ZRO_OK && zro__is_given_up(board))
+        st = zro__verdict_get(board->control);
     (void)ZRO__POINT("xfer.touching");
     if (st == ZRO_OK)
         st = zro__messages_run(f);
+    if (st != ZRO_OK) /* before this rank says that it touches nothing: receives may lead into memory that others have, too */
+        leave_broken(f);
     f->ranks->kernels->fence();
     (void)ZRO__POINT("xfer.done");
     zro__touch_end(board);
-    if (st == ZRO_OK)
+    if (st == ZRO_OK) {
         st = wait_for_owners(f);
-    if (st == ZRO_OK && board->far != NULL)
-        st = wait_for_links(f);
+        if (st == ZRO_OK && board->far != NULL)
+            st = wait_for_links(f);
+        if (st != ZRO_OK)
+            leave_broken(f);
+    }
     give_back(f);
     return st;
 }
@@ -385,8 +395,5 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         spread(&f);
     f.limit = (direct ? DIRECT_CHUNK_BYTES : ranks->near.chunk) / larger;
     f.bypass_caches = x->count * larger >= BYPASS_BYTES;
-    st = carry_out(&f);
-    if (st != ZRO_OK)
-        leave_broken(&f);
-    return st;
+    return carry_out(&f);
 }

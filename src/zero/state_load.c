@@ -364,8 +364,12 @@ static zro_status load_ranges(loading *l, int rank)
 static zro_status copy_ranges(loading *l, int rank)
 {
     zro__board *board = zro__cycle_is_shared(&l->opt->cycle) ? &l->opt->cycle.group->ranks.board : NULL;
-    zro_status st = board != NULL ? zro__touch_begin(board) : ZRO_OK;
+    zro_status st = ZRO_OK;
 
+    if (board != NULL)
+        zro__touch_begin(board);
+    if (board != NULL && zro__is_broken(board->control))
+        st = zro__verdict_get(board->control);
     if (st == ZRO_OK)
         st = load_ranges(l, rank);
     if (board != NULL)
@@ -403,8 +407,6 @@ static zro_status write_arrays(loading *l)
         zro__step_begin(&c->group->ranks.board, c->begun);
     (void)ZRO__POINT("load.begun");
     st = load_arrays(l);
-    if (st != ZRO_OK && c->group != NULL)
-        zro__batches_settle(c->group, c->batches);
     return st == ZRO_OK ? zro__cycle_deliver(c) : st;
 }
 
