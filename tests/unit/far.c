@@ -538,6 +538,25 @@ static void abandoned_sends(void **unused)
 
 /* ---- buffers ---- */
 
+/* What comes once the group is broken may be anything, and is not handed to a transfer. */
+static void messages_after_a_verdict(void **unused)
+{
+    const zro__carrier *c = &sides[1].carrier;
+    uint64_t target;
+    zro__word *word;
+
+    (void)unused;
+    assert_int_equal(c->expect(c->self, 0, ZRO__PIECES, NULL, 100), ZRO_OK);
+    word = c->recv_word(c->self, 0, ZRO__PIECES, &target);
+    assert_true(zro__control_break(sides[1].control, ZRO_ERR_LOST, 0, "somebody"));
+    memset(buffer_for(0, 1), 'x', 100);
+    sides[0].carrier.send(sides[0].carrier.self, 1, ZRO__PIECES, 100);
+    poll_sides();
+    assert_false(zro__reached(word, target));
+    close_all(NULL);
+    open_all(NULL);
+}
+
 static void buffers_by_size(void **unused)
 {
     _Atomic uint64_t counter = 0;
@@ -619,6 +638,7 @@ int main(void)
         WITH_SIDES(no_more_than_depth),
         WITH_SIDES(failed_message),
         WITH_SIDES(abandoned_sends),
+        WITH_SIDES(messages_after_a_verdict),
         cmocka_unit_test(buffers_by_size),
         WITH_SIDES(tables),
     };
