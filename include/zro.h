@@ -1,7 +1,8 @@
 /* zro: the zero redundancy optimizer in C.
  *
  * One header, in tiers: status | types | settings | links | groups | starting ranks | collective calls | submitted work |
- * group memory | parameters | plan | optimizer | state | schedules | save and resume | lbfgs | statistics | tables: rule.
+ * group memory | parameters | plan | data parallel | hooks | optimizer | state | schedules | save and resume | lbfgs |
+ * statistics | tables: rule.
  *
  * Words.  A rank is one process or thread that takes part; a group is a set of ranks that talk to each other.  "Collective"
  * calls are made by every rank of the group, in the same order on all; "local" calls concern the calling rank alone and
@@ -559,6 +560,155 @@ typedef struct zro_move {
 } zro_move;
 ZRO_MUST zro_status zro_plan_intersect(const zro_plan *from, const zro_plan *to, zro_move *out, size_t room, size_t *n);
 
+/* Forms buckets as PyTorch's DistributedDataParallel does: parameters are taken in the order of `order` (NULL: 0, 1, ...), each
+ * into the open bucket of its gradient's type, its own type and its device tag; a bucket is closed when its gradients have reached
+ * its limit.  limits[0] is the limit of the first bucket of each type and tag, limits[1] that of the second, ..., and the last
+ * limit is that of all others.  Buckets that are still open at the end are closed then; all are listed by their first parameter
+ * in that order.
+ *
+ * bucket_params gets the n indices bucket after bucket, bucket_lengths (with room for n) how many each bucket has; bucket_limits,
+ * if it is not NULL, the limit that applied to each bucket.  Pure; local. */
+ZRO_MUST zro_status zro_buckets_form(const zro_param *params, const size_t *order, size_t n, const size_t *limits,
+                                     size_t n_limits, size_t *bucket_params, size_t *bucket_lengths, size_t *bucket_limits,
+                                     size_t *n_buckets);
+
+/* ---- data parallel ---- */
+
+/* Averages gradients over the ranks of a group.  A training step:
+ *
+ *     zro_ddp_forward(ddp);                an iteration begins
+ *     ... forward and backward; zro_ddp_grad_ready(ddp, i) when the gradient of parameter i is final ...
+ *     zro_ddp_backward_end(ddp);           all gradients are the average now, on all ranks
+ *     zro_optim_step(opt, NULL);
+ *
+ * Gradients travel in buckets, each as soon as all its gradients are ready, on a thread of the library, while backward goes on.
+ * From grad_ready until backward_end returns, or with an attached optimizer until its step returns, neither the gradient nor the
+ * parameter may be touched.
+ *
+ * An optimizer that was created with config.ddp is attached: it consumes the gradients.  They are then averaged by their owners
+ * alone: where all gradients are group memory of one machine, in the step itself, in one pass over memory with the update;
+ * elsewhere as buckets become ready.  After backward_end `grad` is not the average then (zro_ddp_average makes it so), and the step
+ * clears grad_present.  All attached optimizers must step before the next forward.
+ *
+ * Presence: a gradient that some ranks do not have counts as zeros there; one that no rank has is absent: it is not updated,
+ * decayed or counted.  After an average all ranks have the union.  Frozen parameters have none. */
+typedef struct zro_ddp zro_ddp;
+typedef struct zro_bucket zro_bucket;
+
+/* What is done with a full bucket instead of averaging it: see "hooks". */
+typedef zro_status (*zro_hook_fn)(void *user, zro_bucket *bucket);
+
+typedef struct zro_ddp_config {
+    size_t struct_size;
+    size_t bucket_bytes;     /* a bucket is full at this size; 0: the first at 1 MiB, the others at 25 MiB */
+    zro_switch find_unused;  /* ON: parameters that are not ready at backward_end are unused; OFF: that is an error */
+    zro_switch static_graph; /* ON: all iterations are like the first, in which parameters may be unused, or ready several times */
+    zro_switch gradient_as_bucket_view; /* ON: gradients move into group memory, one array per rank; destroy puts pointers back */
+    zro_switch broadcast;               /* ON: create copies rank 0's values of parameters and buffers to all ranks */
+    zro_switch broadcast_buffers;       /* ON: every forward copies rank 0's buffers to all ranks, unless under no_sync */
+    zro_switch weighted;                /* ON: the average is weighted by zro_ddp_set_weight */
+    const zro_param *buffers;           /* of the model, such as running averages: data that is not trained; copied */
+    size_t n_buffers;
+    zro_hook_fn hook; /* NULL: buckets are averaged */
+    void *hook_user;  /* handed to the hook */
+} zro_ddp_config;
+/* clang-format off */
+#define ZRO_DDP_CONFIG_INIT { sizeof(zro_ddp_config), 0, ZRO_OFF, ZRO_OFF, ZRO_OFF, ZRO_ON, ZRO_ON, ZRO_OFF, NULL, 0, NULL, NULL }
+/* clang-format on */
+ZRO_API void zro_ddp_config_init(zro_ddp_config *config);
+
+/* `params` are kept by reference until destroy.  A parameter's index is its index there.
+ *
+ * create: collective.  destroy: local; does not wait for peers; in the middle of an iteration it cancels this rank's part, and the
+ * other ranks' calls on this ddp fail (LOST).
+ *
+ * INVALID   no parameters, or one that is NULL, occurs twice or is not dense; the text names it
+ * MISMATCH  the ranks passed other parameters (name, shape, type, tag), buffers or settings; the text names the first of them */
+ZRO_MUST zro_status zro_ddp_create(zro_group *group, zro_param *params, size_t n, const zro_ddp_config *config, zro_ddp **out);
+ZRO_API void zro_ddp_destroy(zro_ddp *ddp);
+
+/* Begins an iteration.  Collective, unless under no_sync.
+ *
+ * STATE  the iteration before has not ended; or its gradients were neither consumed by a step of all attached optimizers, nor
+ *        averaged by zro_ddp_average, nor dropped by zero_grad */
+ZRO_MUST zro_status zro_ddp_forward(zro_ddp *ddp);
+
+/* Says that the gradient of parameter i is final in this iteration, and present; of several at once.  Any thread may call these,
+ * also several threads at a time.  Local: they never wait for a peer.
+ *
+ * INVALID  there is no such parameter
+ * STATE    there is no iteration; the parameter was ready already (with static_graph: more often than in the first iteration); it
+ *          is frozen; the text names it */
+ZRO_MUST zro_status zro_ddp_grad_ready(zro_ddp *ddp, size_t i);
+ZRO_MUST zro_status zro_ddp_grads_ready(zro_ddp *ddp, const size_t *index, size_t n);
+
+/* Says before backward_end that this iteration does not use parameter i on this rank; needs find_unused.  Any thread; local. */
+ZRO_MUST zro_status zro_ddp_unused(zro_ddp *ddp, size_t i);
+
+/* Ends an iteration: waits until all buckets are done.  Collective, unless under no_sync.
+ *
+ * STATE  a parameter never became ready (PEER on other ranks, at the latest in their step); the text names parameter and rank */
+ZRO_MUST zro_status zro_ddp_backward_end(zro_ddp *ddp);
+
+/* ON: from the next forward on iterations are micro-batches whose gradients add up on each rank and do not travel, until it is OFF
+ * again.  Local; the same on all ranks. */
+ZRO_MUST zro_status zro_ddp_no_sync(zro_ddp *ddp, zro_switch on);
+
+/* This rank's weight in averages from the next forward on, such as its number of samples; 1 at first.  Local; needs `weighted`. */
+ZRO_MUST zro_status zro_ddp_set_weight(zro_ddp *ddp, double weight);
+
+/* Makes all gradients the average on all ranks where that is still to be done, that is, with attached optimizers; their steps take
+ * it from there.  Between backward_end and the step.  Collective. */
+ZRO_MUST zro_status zro_ddp_average(zro_ddp *ddp);
+
+/* Whether all ranks have the same parameters and buffers, bit for bit.  Collective.
+ *
+ * MISMATCH  they differ; the text names the first parameter that does, and a rank whose values are not rank 0's */
+ZRO_MUST zro_status zro_ddp_check(zro_ddp *ddp);
+
+/* Another hook from the next forward on; NULL: buckets are averaged.  Collective. */
+ZRO_MUST zro_status zro_ddp_set_hook(zro_ddp *ddp, zro_hook_fn hook, void *user);
+
+/* The buckets as they are now, as in zro_buckets_form; both arrays belong to the ddp and are valid until its next forward.
+ * Buckets are formed anew at the second forward, in the order in which rank 0's gradients became ready.  Local. */
+ZRO_MUST zro_status zro_ddp_buckets(const zro_ddp *ddp, const size_t **bucket_params, const size_t **bucket_lengths,
+                                    size_t *n_buckets);
+
+/* ---- hooks ---- */
+
+/* A hook gets one bucket after another, in the same order on all ranks, on the library's thread.  It may make collective calls on
+ * zro_bucket_group, must leave its result, the same on all ranks, in the buffer, and must not call the ddp or an optimizer.
+ *
+ * index, is_last: the bucket's number, and whether it is the last one of the iteration.
+ * buffer: all gradients of the bucket one after another; *count elements of *dtype.  These are the gradients themselves where they
+ *   lie next to each other, and a copy otherwise.  A gradient that this rank does not have is zeros.
+ * params: how many parameters it has; param: the index of the i-th; grad: where that one's gradient is in the buffer.
+ * set_buffer: `data`, of as many elements, is the buffer from now on; it must stay until the hook returns.
+ * group: of the ranks, for calls of the hook. */
+ZRO_API size_t zro_bucket_index(const zro_bucket *bucket);
+ZRO_API int zro_bucket_is_last(const zro_bucket *bucket);
+ZRO_API void *zro_bucket_buffer(const zro_bucket *bucket, size_t *count, zro_dtype *dtype);
+ZRO_API size_t zro_bucket_params(const zro_bucket *bucket);
+ZRO_API size_t zro_bucket_param(const zro_bucket *bucket, size_t i);
+ZRO_API void *zro_bucket_grad(const zro_bucket *bucket, size_t i, size_t *count);
+ZRO_API void zro_bucket_set_buffer(zro_bucket *bucket, void *data, zro_dtype dtype);
+ZRO_API zro_group *zro_bucket_group(const zro_bucket *bucket);
+
+/* all_reduce: averages the buffer, as without a hook (which is faster); not weighted.  none: leaves each rank its own gradients.
+ * bf16, f16: the same as all_reduce with values rounded to that type before they travel, and the result again.
+ * bf16_wrap, f16_wrap: round the buffer, let another hook work on it, and widen what it leaves; `user` is that hook, a
+ * zro_hook_inner. */
+typedef struct zro_hook_inner {
+    zro_hook_fn hook;
+    void *user; /* handed to it */
+} zro_hook_inner;
+ZRO_MUST zro_status zro_hook_all_reduce(void *user, zro_bucket *bucket);
+ZRO_MUST zro_status zro_hook_none(void *user, zro_bucket *bucket);
+ZRO_MUST zro_status zro_hook_bf16(void *user, zro_bucket *bucket);
+ZRO_MUST zro_status zro_hook_f16(void *user, zro_bucket *bucket);
+ZRO_MUST zro_status zro_hook_bf16_wrap(void *user, zro_bucket *bucket);
+ZRO_MUST zro_status zro_hook_f16_wrap(void *user, zro_bucket *bucket);
+
 /* ---- optimizer ---- */
 
 /* An update rule: how gradients change parameters and state.  The library's rules are found by name or by function; a program
@@ -755,11 +905,15 @@ typedef struct zro_optim_config {
     /* ON: data that zro has not handed out moves into group memory, one array per rank, packed by owner.  destroy puts the
      * pointers back, and copies the values as they are then. */
     zro_switch parameters_as_bucket_view;
+
+    /* The optimizer is attached to this ddp (see "data parallel"), which has all of its parameters and the ranks of its group.  NULL:
+     * it is not, and averaging gradients is somebody else's business. */
+    zro_ddp *ddp;
 } zro_optim_config;
 
 /* clang-format off */
 #define ZRO_OPTIM_CONFIG_INIT { sizeof(zro_optim_config), ZRO_SETTINGS_INIT, ZRO_ON, ZRO_NEAREST, 0, 0, 2, 0, \
-                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000, NULL, ZRO_OFF }
+                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000, NULL, ZRO_OFF, NULL }
 /* clang-format on */
 
 ZRO_API void zro_optim_config_init(zro_optim_config *config);
@@ -1203,10 +1357,12 @@ typedef struct zro_stats {
     uint64_t control_bytes;   /* slots, links and buffers of messages of this group, for all ranks of this machine together */
     uint64_t deliveries;      /* by an optimizer's steps; each brings one owner's part of one transfer to all ranks */
     uint64_t state_bytes;     /* the part of heap_bytes that is state of optimizers */
+    uint64_t passes;          /* over gradients, or over parameters, that steps and averages have made for each of them */
+    uint64_t allocations;     /* of heap memory by this rank so far */
 } zro_stats;
 
 /* clang-format off */
-#define ZRO_STATS_INIT { sizeof(zro_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define ZRO_STATS_INIT { sizeof(zro_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 ZRO_API void zro_stats_init(zro_stats *stats);
@@ -1215,6 +1371,9 @@ ZRO_MUST zro_status zro_group_stats(const zro_group *group, zro_stats *stats);
 /* The statistics of the group that a sharded optimizer works on, which is a duplicate of the one that it was given.  Of an
  * optimizer that is not sharded, the bytes of its own memory. */
 ZRO_MUST zro_status zro_optim_stats(const zro_optim *optim, zro_stats *stats);
+
+/* The same of a ddp, and of the optimizers attached to it, which work on the same duplicate. */
+ZRO_MUST zro_status zro_ddp_stats(const zro_ddp *ddp, zro_stats *stats);
 
 /* ---- tables: rule ---- */
 
