@@ -566,8 +566,12 @@ ZRO_MUST zro_status zro_plan_intersect(const zro_plan *from, const zro_plan *to,
  * limit is that of all others.  Buckets that are still open at the end are closed then; all are listed by their first parameter
  * in that order.
  *
- * bucket_params gets the n indices bucket after bucket, bucket_lengths (with room for n) how many each bucket has; bucket_limits,
- * if it is not NULL, the limit that applied to each bucket.  Pure; local. */
+ * bucket_params gets the n indices bucket after bucket, bucket_lengths (with room for n) how many each bucket has; bucket_limits
+ * (the same), if it is not NULL, the limit that applied to each bucket.  No array may overlap another.  Without parameters there
+ * are no buckets.  Pure; local.  On failure *n_buckets is 0 and the arrays are as they were.
+ *
+ * INVALID  an array is NULL; there is no limit; an index in `order` is not below n, or is there twice; a parameter has too many
+ *          elements or an unknown type; the text names it */
 ZRO_MUST zro_status zro_buckets_form(const zro_param *params, const size_t *order, size_t n, const size_t *limits,
                                      size_t n_limits, size_t *bucket_params, size_t *bucket_lengths, size_t *bucket_limits,
                                      size_t *n_buckets);
