@@ -24,7 +24,7 @@ static const golden_file files[] = {
     { "scaler.json", NULL, golden_scaler, NULL },
     { "sampler.json", NULL, NULL, NULL },
     { "partition.json", NULL, golden_partition, NULL },
-    { "ddp_buckets.json", NULL, NULL, NULL },
+    { "ddp_buckets.json", NULL, golden_ddp_buckets, NULL },
     { "overlap.json", NULL, golden_overlap, NULL },
     { "zero_train.json", NULL, golden_zero_train, golden_ranks_of_zero_train },
     { "ddp_train.json", NULL, NULL, NULL },

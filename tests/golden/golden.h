@@ -57,6 +57,7 @@ void golden_schedules(golden_case *c);
 void golden_clip(golden_case *c);
 void golden_scaler(golden_case *c);
 void golden_partition(golden_case *c);
+void golden_ddp_buckets(golden_case *c);
 void golden_overlap(golden_case *c);
 void golden_zero_train(golden_case *c);
 void golden_torch_state(golden_case *c);
