@@ -686,9 +686,13 @@ ZRO_MUST zro_status zro_ddp_buckets(const zro_ddp *ddp, const size_t **bucket_pa
  * index, is_last: the bucket's number, and whether it is the last one of the iteration.
  * buffer: all gradients of the bucket one after another; *count elements of *dtype.  These are the gradients themselves where they
  *   lie next to each other, and a copy otherwise.  A gradient that this rank does not have is zeros.
- * params: how many parameters it has; param: the index of the i-th; grad: where that one's gradient is in the buffer.
- * set_buffer: `data`, of as many elements, is the buffer from now on; it must stay until the hook returns.
- * group: of the ranks, for calls of the hook. */
+ * params: how many parameters it has; param: the index of the i-th, SIZE_MAX if there is none; grad: where that one's gradient is
+ *   in the buffer, and its *count elements.
+ * set_buffer: `data`, as many elements of `dtype`, is the buffer from now on.  It is read when the hook has returned, and must
+ *   stay until the hook is called again or backward_end returns; elements of another floating-point type are converted.
+ * group: of the ranks, for calls of the hook.
+ *
+ * `count` and `dtype` may be NULL.  All are local. */
 ZRO_API size_t zro_bucket_index(const zro_bucket *bucket);
 ZRO_API int zro_bucket_is_last(const zro_bucket *bucket);
 ZRO_API void *zro_bucket_buffer(const zro_bucket *bucket, size_t *count, zro_dtype *dtype);
@@ -701,10 +705,15 @@ ZRO_API zro_group *zro_bucket_group(const zro_bucket *bucket);
 /* all_reduce: averages the buffer, as without a hook (which is faster); not weighted.  none: leaves each rank its own gradients.
  * bf16, f16: the same as all_reduce with values rounded to that type before they travel, and the result again.
  * bf16_wrap, f16_wrap: round the buffer, let another hook work on it, and widen what it leaves; `user` is that hook, a
- * zro_hook_inner. */
+ * zro_hook_inner.
+ *
+ * The other hooks ignore `user`.  All leave their result in the buffer and in the type that they were given.
+ *
+ * INVALID      the inner hook is NULL
+ * UNSUPPORTED  the gradients are integers (not by none) */
 typedef struct zro_hook_inner {
-    zro_hook_fn hook;
-    void *user; /* handed to it */
+    zro_hook_fn hook; /* called with the rounded buffer */
+    void *user;       /* handed to it */
 } zro_hook_inner;
 ZRO_MUST zro_status zro_hook_all_reduce(void *user, zro_bucket *bucket);
 ZRO_MUST zro_status zro_hook_none(void *user, zro_bucket *bucket);
