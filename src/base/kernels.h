@@ -40,6 +40,10 @@ typedef struct zro__kernels {
      * release that lets others read them. */
     void (*reduce)(const zro__reduce *r, const void *const *src, void *const *dst, int n_dst, size_t count, int stream);
 
+    /* The same for one tile of elements [at, at + m) of the sources, m <= ZRO__TILE, into `out`, which has room for a whole tile; in
+     * the default floating-point mode already. */
+    void (*reduce_tile)(const zro__reduce *r, const void *const *src, size_t at, size_t m, void *out);
+
     /* One source to several destinations, read from memory once.  A destination that is the source is skipped. */
     void (*copy)(void *const *dst, int n_dst, const void *src, size_t bytes, int stream);
 

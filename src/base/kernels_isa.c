@@ -226,6 +226,11 @@ static const tile_fn tile_of[] = {
     [ZRO_I8] = i8_tile,   [ZRO_U8] = u8_tile,   [ZRO_I32] = i32_tile,   [ZRO_I64] = i64_tile,
 };
 
+static void reduce_tile(const zro__reduce *r, const void *const *src, size_t at, size_t m, void *out)
+{
+    tile_of[r->dtype](r, src, at, m, out);
+}
+
 /* Goes as far as it can without a tile in memory, and returns how far. */
 static size_t direct(const job *j, size_t at)
 {
@@ -358,5 +363,5 @@ static double block_norm(const void *src, zro_dtype dtype, size_t count, double 
 enum { which_base = ZRO_KERNELS_BASE, which_avx2 = ZRO_KERNELS_AVX2, which_avx512 = ZRO_KERNELS_AVX512 };
 
 const zro__kernels ZRO__OF_ISA(zro__kernels_) = {
-    QUOTE(ZRO__ISA), (zro_kernels)ZRO__OF_ISA(which_), reduce, copy, fence, convert, block_norm,
+    QUOTE(ZRO__ISA), (zro_kernels)ZRO__OF_ISA(which_), reduce, reduce_tile, copy, fence, convert, block_norm,
 };

@@ -46,6 +46,7 @@ static void count_up(zro__account *account, zro__kind kind, size_t bytes)
     size_t now, peak;
 
     atomic_fetch_add_explicit(&account->bytes[kind], bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&account->allocations, 1, memory_order_relaxed);
     now = atomic_fetch_add_explicit(&account->in_use, bytes, memory_order_relaxed) + bytes;
     peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
     while (now > peak
@@ -84,6 +85,20 @@ void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
     if (account != NULL)
         count_up(account, kind, bytes);
     return (char *)head + ALIGN;
+}
+
+void zro__populate_block(void *block, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    enum { PAGE = 4096 };
+    char *from = (char *)(((uintptr_t)block + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
+    char *to = (char *)(((uintptr_t)block + bytes) & ~(uintptr_t)(PAGE - 1));
+
+    if (from < to)
+        (void)madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE);
+#else
+    (void)block, (void)bytes;
+#endif
 }
 
 void *zro__alloc_array(zro__account *account, zro__kind kind, size_t count, size_t bytes)

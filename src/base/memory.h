@@ -24,6 +24,7 @@ typedef enum zro__kind {
 typedef struct zro__account {
     atomic_size_t bytes[ZRO__KIND_COUNT];
     atomic_size_t in_use, peak;
+    atomic_size_t allocations; /* so far */
 } zro__account;
 
 /* Zeroed memory, aligned to 64 bytes; NULL if there is none.  `account` must outlive the block. */
@@ -34,6 +35,9 @@ void *zro__alloc_array(zro__account *account, zro__kind kind, size_t count, size
 
 /* Takes NULL. */
 void zro__free(void *block);
+
+/* Gives a block its pages now, so that its first use does not wait for them; where the system cannot, nothing happens. */
+void zro__populate_block(void *block, size_t bytes);
 
 /* Makes an array long enough for `need` elements: `array` is the address of the pointer to it (NULL at first), *capacity the
  * number of elements that it is long enough for (0 at first), `bytes` the size of an element.  The array may move; its elements

@@ -19,6 +19,18 @@ zro_status zro__param_fail(zro_status code, const char *name, size_t index, cons
 /* The element type of its gradient. */
 zro_dtype zro__param_grad_type(const zro_param *param);
 
+/* Whether it has a gradient now; the acquire pairs with the release of whoever said so: the gradient that was written before is seen.
+ * mark: says that it has one, or has none. */
+static inline int zro__param_has_grad(const zro_param *param)
+{
+    return param->requires_grad != 0 && __atomic_load_n(&param->grad_present, __ATOMIC_ACQUIRE) != 0;
+}
+
+static inline void zro__param_mark(zro_param *param, uint32_t present)
+{
+    __atomic_store_n(&param->grad_present, present, __ATOMIC_RELEASE);
+}
+
 /* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it.  shape: the size alone;
  * types: that its element types exist. */
 zro_status zro__param_check(const zro_param *param, size_t index);

@@ -44,6 +44,11 @@ typedef enum zro__call {
     ZRO__CALL_PUBLISH,
     ZRO__CALL_CONSOLIDATE,
     ZRO__CALL_LOAD,
+    ZRO__CALL_DDP_CREATE,
+    ZRO__CALL_DDP_FORWARD,
+    ZRO__CALL_DDP_BUCKET,
+    ZRO__CALL_DDP_AVERAGE,
+    ZRO__CALL_DDP_CHECK,
     ZRO__CALL_COUNT
 } zro__call;
 
@@ -59,7 +64,7 @@ typedef struct zro__header {
     uint64_t count;
     uint64_t tag;     /* hash of whatever else the ranks must agree about */
     uint64_t in, out; /* where this rank's arrays lie in the memfd, or NOWHERE; may differ between ranks */
-    double weight;    /* may differ between ranks */
+    double weight;    /* may differ between ranks; of a rank that refuses: its status */
 } zro__header;
 
 #define ZRO__HEADER_SLOW UINT32_C(1) /* this rank neither reads nor is read in place */

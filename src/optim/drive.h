@@ -18,6 +18,16 @@ typedef struct zro__factors {
     double value;         /* 0: nothing */
 } zro__factors;
 
+/* Gradients of several ranks that become one, and where the new data belongs besides the arrays of the owner; as in
+ * zro__kernels.reduce. */
+typedef struct zro__sources {
+    const zro__reduce *reduce;
+    const void *const *src;
+    void *const *dst; /* the owner's own array may be among them */
+    int n_dst;
+    int stream; /* stores to the others go around the caches */
+} zro__sources;
+
 /* Consecutive elements of one parameter.  Addresses are those of the first of them. */
 typedef struct zro__drive {
     void (*loop)(const zro_rule_tile *tile);
@@ -26,7 +36,7 @@ typedef struct zro__drive {
     size_t param;   /* index of the parameter in the optimizer */
     zro_dtype type; /* the type of the loop and the slots: F32 or F64 */
     zro_dtype data_type, grad_type;
-    const void *grad;
+    const void *grad; /* not used with sources */
     void *data;
     void *master;               /* f32 copy of 16-bit data, or NULL */
     void *slots[ZRO_MAX_SLOTS]; /* NULL: the rule has no such array with these values */
@@ -42,6 +52,8 @@ typedef struct zro__drive {
     uint64_t key;   /* which random numbers decide that */
     int whole;      /* the loop wants all elements in one call */
     void *scratch;  /* if so: memory for 2 * count elements of the loop's type; NULL if the loop can work on the arrays */
+    const zro__kernels *kernels;
+    const zro__sources *sources; /* the gradient is reduced from these, tile by tile; NULL: it is `grad` */
 } zro__drive;
 
 typedef void (*zro__drive_fn)(const zro__drive *d);

@@ -100,7 +100,12 @@ static NOINLINE void begin_slots(const zro__drive *d)
 
 static INLINE void prefetch(const zro__drive *d, size_t from, size_t to, size_t size, size_t data_size, size_t grad_size)
 {
-    zro__prefetch(d->grad, from * grad_size, to * grad_size, 0);
+    if (d->sources == NULL)
+        zro__prefetch(d->grad, from * grad_size, to * grad_size, 0);
+    else
+        for (int k = 0; k < d->sources->reduce->n; k++)
+            if (d->sources->src[k] != NULL)
+                zro__prefetch(d->sources->src[k], from * grad_size, to * grad_size, 0);
     zro__prefetch(d->data, from * data_size, to * data_size, 1);
     if (d->master != NULL)
         zro__prefetch(d->master, from * size, to * size, 1);
@@ -118,12 +123,13 @@ static void set_tile(zro_rule_tile *t, void **slots, const zro__drive *d, size_t
 }
 
 /* One tile whose gradient or parameter is not in the loop's type, or whose gradient is unscaled or clipped first. */
-static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, size_t n, void *grad, void *data)
+static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, size_t n, const void *reduced, void *grad,
+                           void *data)
 {
     const size_t size = zro__float_bytes(d->type);
     void *there = at(d->data, done, zro__float_bytes(d->data_type));
 
-    t->grad = at(d->grad, done, zro__float_bytes(d->grad_type));
+    t->grad = reduced != NULL ? reduced : at(d->grad, done, zro__float_bytes(d->grad_type));
     if (d->grad_type != d->type || !is_neutral(d->factors)) {
         zro__convert(grad, d->type, t->grad, d->grad_type, n);
         if (!is_neutral(d->factors))
@@ -142,6 +148,34 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
         zro__convert(there, d->data_type, t->data, d->type, n);
 }
 
+/* With several sources: a tile of them is added up, goes through the loop while it is in the registers and the nearest
+ * cache, and is stored wherever the result belongs. */
+static NOINLINE void drive_sources(const zro__drive *d)
+{
+    double sum[ZRO__TILE] ALIGNED, grad[ZRO__TILE] ALIGNED, data[ZRO__TILE] ALIGNED;
+    const size_t size = zro__float_bytes(d->type), data_size = zro__float_bytes(d->data_type);
+    const size_t grad_size = zro__float_bytes(d->grad_type), ahead = d->ahead;
+    const zro__sources *s = d->sources;
+    const int elsewhere = s->n_dst > 1 || (s->n_dst == 1 && s->dst[0] != d->data);
+    size_t n;
+    void *slots[ZRO_MAX_SLOTS];
+    zro_rule_tile t = { 0, NULL, NULL, slots, d->scalars, d->user, d->param, 0 };
+
+    for (size_t done = 0; done < d->count; done += n) {
+        n = least(ZRO__TILE, d->count - done);
+        if (ahead != 0 && d->count - done > ahead)
+            prefetch(d, done + ahead, least(done + ahead + n, d->count), size, data_size, grad_size);
+        d->kernels->reduce_tile(s->reduce, s->src, done, n, sum);
+        set_tile(&t, slots, d, done, n, size);
+        do_tile(d, &t, done, n, sum, grad, data);
+        for (int k = 0; elsewhere && k < s->n_dst; k++) {
+            void *dst = at(s->dst[k], done, data_size);
+
+            d->kernels->copy(&dst, 1, at(d->data, done, data_size), n * data_size, s->stream);
+        }
+    }
+}
+
 static void drive(const zro__drive *d)
 {
     enum { PIECE = 4096, WIDE = 256 }; /* elements of a call: on memory itself; of a tile, where nothing is prefetched */
@@ -156,6 +190,10 @@ static void drive(const zro__drive *d)
 
     if (d->fill != 0 || d->fill_master)
         begin_slots(d);
+    if (d->sources != NULL) {
+        drive_sources(d);
+        return;
+    }
     for (size_t done = 0; done < d->count; done += n) {
         n = least(step, d->count - done);
         if (ahead != 0 && d->count - done > ahead)
@@ -166,9 +204,9 @@ static void drive(const zro__drive *d)
             t.data = at(d->data, done, data_size);
             d->loop(&t);
         } else if (d->whole) {
-            do_tile(d, &t, done, n, d->scratch, at(d->scratch, n, size));
+            do_tile(d, &t, done, n, NULL, d->scratch, at(d->scratch, n, size));
         } else {
-            do_tile(d, &t, done, n, grad, data);
+            do_tile(d, &t, done, n, NULL, grad, data);
         }
     }
 }

@@ -128,6 +128,7 @@ zro_status zro__shard_ensure(zro__shard *shard, size_t group, const double *valu
         if (g->slots[s] == NULL)
             return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state (%s)", bytes_of(g, s),
                              s == ZRO__MASTER ? "master" : rule->slots[s].name);
+        zro__populate_block(g->slots[s], bytes_of(g, s));
     }
     return ZRO_OK;
 }
@@ -240,12 +241,6 @@ uint64_t zro__shard_bytes(const zro__shard *shard)
 
 /* ---- steps ---- */
 
-/* The acquire pairs with the release in zro_param_set_grad: the gradient that was written before it is seen. */
-static int has_gradient(const zro_param *p)
-{
-    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
-}
-
 zro_status zro__shard_scan(zro__shard *shard)
 {
     char name[ZRO__NAME_BYTES];
@@ -260,7 +255,7 @@ zro_status zro__shard_scan(zro__shard *shard)
 
             if (i % 64 == 0)
                 g->active[i / 64] = 0;
-            if (!has_gradient(p->param))
+            if (!zro__param_has_grad(p->param))
                 continue;
             if (p->count > 0 && (p->param->grad == NULL || p->param->data == NULL))
                 return zro__fail(ZRO_ERR_INVALID, "parameter %s has a gradient, but its %s is NULL",

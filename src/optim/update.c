@@ -110,8 +110,9 @@ zro_status zro__update_begin(zro__update *u, void *user)
     return st;
 }
 
-static void take_values(zro__update *u)
+void zro__update_take(zro__update *u)
 {
+    u->n_fused = 0;
     for (size_t k = 0; has_begin(u) && k < u->shard.n_groups; k++) {
         const zro__shard_group *g = u->shard.groups[k];
 
@@ -234,21 +235,29 @@ typedef struct worker {
 
 static void run_piece(void *ctx, zro__shard_group *g, zro__piece *p, size_t from, size_t to);
 
-/* One share of the pass: the blocks [first, last), counted from the first of the pass. */
-static void run_share(void *ctx, size_t first, size_t last)
+static worker new_worker(pass *s)
 {
-    pass *s = ctx;
     worker w = { .pass = s };
-    zro__fpmode mode;
 
     w.drive.user = s->user;
     w.drive.factors = s->factors;
     w.drive.ahead = zro__cpu_prefetch();
+    w.drive.kernels = s->u->kernels;
     if (s->visit == run_piece) {
         w.drive.whole = is_whole(s->u);
         w.drive.scratch = s->u->scratch;
         w.drive.stochastic = s->u->rounding == ZRO_STOCHASTIC;
     }
+    return w;
+}
+
+/* One share of the pass: the blocks [first, last), counted from the first of the pass. */
+static void run_share(void *ctx, size_t first, size_t last)
+{
+    pass *s = ctx;
+    worker w = new_worker(s);
+    zro__fpmode mode;
+
     zro__fpmode_enter(&mode);
     zro__shard_walk(&s->u->shard, s->first + first, s->first + last, s->visit, &w);
     zro__fpmode_leave(&mode);
@@ -327,7 +336,7 @@ static void run_piece(void *ctx, zro__shard_group *g, zro__piece *p, size_t from
     d->param = p->index;
     d->data_type = p->data_type;
     d->grad_type = p->grad_type;
-    d->grad = element(p->param->grad, d->first, p->grad_type);
+    d->grad = d->sources == NULL ? element(p->param->grad, d->first, p->grad_type) : NULL;
     d->data = element(p->param->data, d->first, p->data_type);
     d->master = set->has_master ? element(zro__shard_slot(g, p, ZRO__MASTER), from, ZRO_F32) : NULL;
     for (size_t s = 0; s < d->n_slots; s++)
@@ -345,13 +354,42 @@ void zro__update_run(zro__update *u, const zro__factors *factors, void *user)
 
     if (u->shard.rule == NULL)
         return;
-    take_values(u);
+    zro__update_take(u);
     while (s.first < u->shard.n_blocks) {
         at = prepare_round(u, at, user);
         s.last = block_of(&u->shard, at);
         run_pass(&s);
         s.first = s.last;
     }
+}
+
+void zro__update_prepare(zro__update *u, zro__shard_group *g, zro__piece *p, void *user)
+{
+    size_t n_sets = u->n_fused;
+
+    if (!prepare_piece(u, g, p, &n_sets, user)) {
+        n_sets = 0;
+        (void)prepare_piece(u, g, p, &n_sets, user);
+    }
+    u->n_fused = n_sets;
+}
+
+static __attribute__((noinline)) void apply(worker *w, zro__shard_group *g, zro__piece *p, size_t from, size_t count)
+{
+    run_piece(w, g, p, from, from + count);
+}
+
+void zro__update_apply(zro__update *u, zro__shard_group *g, zro__piece *p, size_t from, size_t count,
+                       const zro__sources *sources, const zro__factors *factors, void *user)
+{
+    pass s = { .u = u, .visit = run_piece, .factors = factors, .user = user };
+    worker w = new_worker(&s);
+    zro__fpmode mode;
+
+    w.drive.sources = sources;
+    zro__fpmode_enter(&mode);
+    apply(&w, g, p, from, count);
+    zro__fpmode_leave(&mode);
 }
 
 /* ---- gradients ---- */
@@ -362,25 +400,63 @@ static int is_finite(double largest, zro_dtype type)
     return type == ZRO_F64 ? isfinite(largest) : isfinite((float)largest);
 }
 
+/* Up to a block of a piece; 1 if it is finite, or that is not asked for. */
+static int measure_block(const zro__kernels *kernels, const zro__piece *p, size_t at, size_t n, double *partials, double norm,
+                         int ask_finite)
+{
+    const void *grad = element(p->param->grad, p->first + at, p->grad_type);
+
+    if (norm != 0)
+        partials[p->block + at / ZRO__BLOCK] = kernels->block_norm(grad, p->grad_type, n, norm);
+    return !ask_finite || is_finite(kernels->block_norm(grad, p->grad_type, n, (double)INFINITY), p->type);
+}
+
 static void measure_piece(void *ctx, zro__shard_group *g, zro__piece *p, size_t from, size_t to)
 {
     pass *s = ((worker *)ctx)->pass;
-    const zro__kernels *kernels = s->u->kernels;
 
     (void)g;
-    for (size_t at = from; at < to; at += ZRO__BLOCK) {
-        const void *grad = element(p->param->grad, p->first + at, p->grad_type);
-        size_t n = to - at < ZRO__BLOCK ? to - at : ZRO__BLOCK;
-
-        if (s->ask_finite && !is_finite(kernels->block_norm(grad, p->grad_type, n, (double)INFINITY), p->type))
+    for (size_t at = from; at < to; at += ZRO__BLOCK)
+        if (!measure_block(s->u->kernels, p, at, to - at < ZRO__BLOCK ? to - at : ZRO__BLOCK, s->partials, s->p, s->ask_finite))
             atomic_store_explicit(&s->found, 1, memory_order_relaxed); /* read after the pool's own barrier */
-        if (s->p != 0)
-            s->partials[p->block + at / ZRO__BLOCK] = kernels->block_norm(grad, p->grad_type, n, s->p);
+}
+
+static __attribute__((noinline)) int measure_sources(const zro__update *u, const zro__piece *p, size_t from, size_t count,
+                                                     const zro__sources *sources, double *partials, double norm, int ask_finite)
+{
+    const size_t size = zro__float_bytes(p->grad_type);
+    int finite = 1;
+
+    for (size_t at = 0; at < count; at += ZRO__BLOCK) {
+        const size_t n = count - at < ZRO__BLOCK ? count - at : ZRO__BLOCK;
+        char *block = element(p->param->grad, p->first + from + at, p->grad_type);
+
+        for (size_t t = 0; t < n; t += ZRO__TILE) {
+            double tile[ZRO__TILE] __attribute__((aligned(64)));
+            const size_t m = n - t < ZRO__TILE ? n - t : ZRO__TILE;
+
+            u->kernels->reduce_tile(sources->reduce, sources->src, at + t, m, tile);
+            memcpy(block + t * size, tile, m * size);
+        }
+        finite &= measure_block(u->kernels, p, from + at, n, partials, norm, ask_finite);
     }
+    return finite;
+}
+
+int zro__update_measure_sources(const zro__update *u, const zro__piece *p, size_t from, size_t count,
+                                const zro__sources *sources, double *partials, double norm, int ask_finite)
+{
+    zro__fpmode mode;
+    int finite;
+
+    zro__fpmode_enter(&mode);
+    finite = measure_sources(u, p, from, count, sources, partials, norm, ask_finite);
+    zro__fpmode_leave(&mode);
+    return finite;
 }
 
 /* Pieces that are not active, and those without elements, add nothing to the norm. */
-static void clear_partials(const zro__update *u, double *partials)
+void zro__update_clear_partials(const zro__update *u, double *partials)
 {
     for (size_t k = 0; k < u->shard.n_groups; k++) {
         const zro__shard_group *g = u->shard.groups[k];
@@ -397,7 +473,7 @@ int zro__update_measure(zro__update *u, double *partials, double p, int ask_fini
     };
 
     if (p != 0)
-        clear_partials(u, partials);
+        zro__update_clear_partials(u, partials);
     run_pass(&s);
     return !atomic_load_explicit(&s.found, memory_order_relaxed);
 }

@@ -14,7 +14,7 @@
 #include "group/group.h"
 #include "step/claim.h"
 
-enum { MOST_PARTS = 8 * ZRO__PAYLOAD_BYTES }; /* whose bits fit into a payload */
+enum { MOST_PARTS = ZRO__MEETING_PARTS }; /* whose bits fit into a payload */
 
 typedef struct call {
     zro_group *group;
@@ -29,11 +29,6 @@ typedef struct call {
     size_t most;      /* how many parts there is memory for */
     zro__arena arena;
 } call;
-
-static int has_gradient(const zro_param *p)
-{
-    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
-}
 
 /* ---- what the ranks have ---- */
 
@@ -51,7 +46,7 @@ static zro_status check(const call *c)
             st = zro__param_check_shape(p, i);
         if (st != ZRO_OK)
             return st;
-        if (has_gradient(p) && p->grad == NULL && zro_param_count(p) > 0)
+        if (zro__param_has_grad(p) && p->grad == NULL && zro_param_count(p) > 0)
             return zro__param_fail(ZRO_ERR_INVALID, p->name, i, "grad_present is set, but grad is NULL");
         if (c->op == ZRO_AVG && !zro__dtype_is_float(zro__param_grad_type(p)))
             return zro__param_fail(ZRO_ERR_UNSUPPORTED, p->name, i, "there is no average of integers; sum and divide");
@@ -111,7 +106,7 @@ static zro_status exchange(call *c)
     zro_status st;
 
     for (size_t i = 0; i < c->n; i++) {
-        c->any[i] = c->mine[i] = (uint8_t)has_gradient(&c->params[i]);
+        c->any[i] = c->mine[i] = (uint8_t)zro__param_has_grad(&c->params[i]);
         c->nowhere[i] = c->params[i].grad == NULL && zro_param_count(&c->params[i]) > 0;
     }
     st = zro_all_reduce(c->group, c->any, 2 * c->n, ZRO_U8, ZRO_MAX);
@@ -153,6 +148,7 @@ static void next_share(const call *c, cutting *cut)
 static zro_status transfer(call *c, zro_dtype type, cutting *cut, size_t *param, size_t *first)
 {
     const size_t size = zro_dtype_bytes(type);
+    zro__meeting meeting = { .present = c->bits };
     zro__xfer x = { .call = ZRO__CALL_PARAMS_ALL_REDUCE,
                     .root = -1,
                     .parts = c->parts,
@@ -162,7 +158,7 @@ static zro_status transfer(call *c, zro_dtype type, cutting *cut, size_t *param,
                     .out_type = type,
                     .to = ZRO__TO_ALL,
                     .scattered = 1,
-                    .present = c->bits };
+                    .meeting = &meeting };
     uintptr_t low = UINTPTR_MAX, high = 0;
     uint64_t hash = ZRO__HASH_START;
     int same;

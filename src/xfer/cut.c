@@ -25,11 +25,18 @@ void zro__cut_even(size_t count, int n, int i, size_t *first, size_t *length)
     *length = (end >= blocks ? count : end * ZRO__BLOCK) - *first;
 }
 
-int zro__cursor_next(zro__cursor *c, const zro__part *parts, size_t n_parts, int owner, size_t *left, zro__run *run)
+static int is_absent(const uint64_t *any, size_t part)
+{
+    return any != NULL && (any[part / 64] >> part % 64 & 1) == 0;
+}
+
+int zro__cursor_next(zro__cursor *c, const zro__part *parts, size_t n_parts, const uint64_t *any, int owner, size_t *left,
+                     zro__run *run)
 {
     size_t n, rest;
 
-    while (c->part < n_parts && (parts[c->part].owner != owner || c->first == parts[c->part].count)) {
+    while (c->part < n_parts
+           && (parts[c->part].owner != owner || c->first == parts[c->part].count || is_absent(any, c->part))) {
         c->part++;
         c->first = 0;
     }

@@ -3,6 +3,7 @@
 #define ZRO_XFER_CUT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct zro__part {
     size_t in_at, out_at; /* where its piece begins, in bytes from the transfer's `in` and `out` */
@@ -24,7 +25,9 @@ typedef struct zro__cursor {
     size_t part, first;
 } zro__cursor;
 
-/* The next run of a chunk that can take *left elements more; 0 at the end of the chunk or of the stream. */
-int zro__cursor_next(zro__cursor *cursor, const zro__part *parts, size_t n_parts, int owner, size_t *left, zro__run *run);
+/* The next run of a chunk that can take *left elements more; 0 at the end of the chunk or of the stream.  Parts whose bit in `any`
+ * is 0 are passed over; NULL: none is. */
+int zro__cursor_next(zro__cursor *cursor, const zro__part *parts, size_t n_parts, const uint64_t *any, int owner, size_t *left,
+                     zro__run *run);
 
 #endif

@@ -104,7 +104,7 @@ static size_t result_bytes(const zro__progress *f, zro__cursor at, int owner)
     size_t left = f->limit, bytes = 0;
     zro__run run;
 
-    while (zro__cursor_next(&at, f->parts, f->n_parts, owner, &left, &run))
+    while (zro__cursor_next(&at, f->parts, f->n_parts, f->any, owner, &left, &run))
         bytes += run.count * f->out_size;
     return bytes;
 }
@@ -114,7 +114,7 @@ static size_t piece_bytes(const zro__progress *f, zro__cursor at, int owner, int
     size_t left = f->limit, bytes = 0;
     zro__run run;
 
-    while (zro__cursor_next(&at, f->parts, f->n_parts, owner, &left, &run))
+    while (zro__cursor_next(&at, f->parts, f->n_parts, f->any, owner, &left, &run))
         bytes += zro__reach_has(f, rank, run.part) ? run.count * f->in_size : 0;
     return bytes;
 }
@@ -125,7 +125,7 @@ static int at_end(const zro__progress *f, const zro__cursor *cursor, int owner)
     size_t left = f->limit;
     zro__run run;
 
-    return !zro__cursor_next(&c, f->parts, f->n_parts, owner, &left, &run);
+    return !zro__cursor_next(&c, f->parts, f->n_parts, f->any, owner, &left, &run);
 }
 
 /* Where the chunk at the cursor lies in an array of this rank, if it is one run of group memory, and a link to `peer` can use it
@@ -136,8 +136,8 @@ static char *find_chunk(const zro__progress *f, zro__cursor at, int owner, int p
     zro__run run, next;
 
     if (carrier_to(f, peer)->send_from == NULL || !(is_out ? f->out_is_shared : f->in_is_shared)
-        || !zro__cursor_next(&at, f->parts, f->n_parts, owner, &left, &run)
-        || zro__cursor_next(&at, f->parts, f->n_parts, owner, &left, &next))
+        || !zro__cursor_next(&at, f->parts, f->n_parts, f->any, owner, &left, &run)
+        || zro__cursor_next(&at, f->parts, f->n_parts, f->any, owner, &left, &next))
         return NULL;
     return is_out ? (char *)f->x->out + f->parts[run.part].out_at + run.first * f->out_size
                   : (char *)(uintptr_t)f->x->in + f->parts[run.part].in_at + run.first * f->in_size;
@@ -151,7 +151,7 @@ static char *find_result(const zro__progress *f, zro__cursor at, int peer)
     size_t left = f->limit;
     zro__run run;
 
-    if (!zro__cursor_next(&next, f->parts, f->n_parts, f->me, &left, &run))
+    if (!zro__cursor_next(&next, f->parts, f->n_parts, f->any, f->me, &left, &run))
         return NULL;
     if (!f->x->reduces && f->x->apply == NULL && f->parts[run.part].source == f->me && f->in_is_shared)
         return find_chunk(f, at, f->me, peer, 0);
@@ -173,14 +173,14 @@ static int sends_results(const zro__progress *f, int rank)
 
 static zro_status send_pieces(zro__progress *f, zro__cursor *cursor, int owner)
 {
-    const char *from = f->x->present == NULL ? find_chunk(f, *cursor, owner, owner, 0) : NULL;
+    const char *from = f->n_words == 0 ? find_chunk(f, *cursor, owner, owner, 0) : NULL;
     size_t left = f->limit, bytes = 0;
     zro_status st = wait_for_buffer(f, owner, from);
     zro__run run;
 
     if (st != ZRO_OK)
         return st;
-    while (zro__cursor_next(cursor, f->parts, f->n_parts, owner, &left, &run)) {
+    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->any, owner, &left, &run)) {
         void *dst = f->ranks->scratch.outgoing[owner] + bytes;
         size_t n = run.count * f->in_size;
 
@@ -216,7 +216,7 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
         }
     }
     (void)ZRO__POINT("xfer.own");
-    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->me, &left, &run))
+    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->any, f->me, &left, &run))
         zro__owner_do(f, &run);
     if (zro__is_given_up(&f->ranks->board)) /* then something of the chunk was left out */
         return zro__verdict_get(f->ranks->board.control);
@@ -239,7 +239,7 @@ static zro_status fetch_results(zro__progress *f, zro__cursor *cursor, int owner
     if (st != ZRO_OK)
         return st;
     (void)ZRO__POINT("xfer.result");
-    while (zro__cursor_next(cursor, f->parts, f->n_parts, owner, &left, &run)) {
+    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->any, owner, &left, &run)) {
         void *dst = (char *)f->x->out + f->parts[run.part].out_at + run.first * f->out_size;
         size_t n = run.count * f->out_size;
 
@@ -265,7 +265,7 @@ static zro_status expect_pieces(zro__progress *f, zro__cursor *cursor)
         if (f->x->reduces && f->ranks->scratch.in_of[r] == NULL && carrier->expect != NULL)
             st = done_by_carrier(f, carrier->expect(carrier->self, r, ZRO__PIECES, NULL, piece_bytes(f, *cursor, f->me, r)));
     }
-    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->me, &left, &run)) {
+    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->any, f->me, &left, &run)) {
     }
     return st;
 }
@@ -279,7 +279,7 @@ static zro_status expect_results(zro__progress *f, zro__cursor *cursor, int owne
 
     if (carrier->expect == NULL || !fetches_results(f, owner) || at_end(f, cursor, owner))
         return ZRO_OK;
-    while (zro__cursor_next(cursor, f->parts, f->n_parts, owner, &left, &run)) {
+    while (zro__cursor_next(cursor, f->parts, f->n_parts, f->any, owner, &left, &run)) {
     }
     return done_by_carrier(f, carrier->expect(carrier->self, owner, ZRO__RESULTS, find_chunk(f, start, owner, owner, 1),
                                               result_bytes(f, start, owner)));

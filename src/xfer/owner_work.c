@@ -25,31 +25,19 @@ static void do_piece(const job *j, const void **src, void **dst, size_t from, si
         src[k] = j->src[k] == NULL ? NULL : (const char *)j->src[k] + from * f->in_size;
     for (int k = 0; k < j->n_dst; k++)
         dst[k] = (char *)j->dst[k] + from * f->out_size;
-    if (x->apply == NULL && x->reduces)
+    if (x->apply != NULL)
+        x->apply(x->apply_user,
+                 &(zro__applied){ .run = { j->run.part, j->run.first + from, n },
+                                  .reduce = x->reduces ? &f->reduce : NULL,
+                                  .src = src,
+                                  .own = (char *)x->out + f->parts[j->run.part].out_at + (j->run.first + from) * f->out_size,
+                                  .dst = dst,
+                                  .n_dst = j->n_dst,
+                                  .stream = f->bypass_caches });
+    else if (x->reduces)
         kernels->reduce(&f->reduce, src, dst, j->n_dst, n, f->bypass_caches);
-    else if (x->apply == NULL)
+    else
         kernels->copy(dst, j->n_dst, src[0], n * f->in_size, f->bypass_caches);
-    if (x->apply == NULL)
-        return;
-
-    for (size_t at = 0; at < n; at += ZRO__TILE) {
-        _Alignas(64) char tile[ZRO__TILE * sizeof(double)], blank[ZRO__TILE * sizeof(double)];
-        zro__run piece = { j->run.part, j->run.first + from + at, n - at < ZRO__TILE ? n - at : ZRO__TILE };
-        const void *in = tile;
-        void *tile_dst[1] = { tile }, *own;
-
-        if (x->reduces)
-            kernels->reduce(&f->reduce, src, tile_dst, 1, piece.count, 0);
-        else
-            in = src[0];
-        own = x->out != NULL ? (char *)x->out + f->parts[piece.part].out_at + piece.first * f->out_size : (void *)blank;
-        x->apply(x->apply_user, &piece, in, own);
-        kernels->copy(dst, j->n_dst, own, piece.count * f->out_size, f->bypass_caches);
-        for (int k = 0; k < n_src; k++)
-            src[k] = src[k] == NULL ? NULL : (const char *)src[k] + piece.count * f->in_size;
-        for (int k = 0; k < j->n_dst; k++)
-            dst[k] = (char *)dst[k] + piece.count * f->out_size;
-    }
 }
 
 /* The same piece by piece, until the group breaks: what is left out then is missed by nobody. */
@@ -119,6 +107,8 @@ void zro__owner_do(zro__progress *f, const zro__run *run)
         }
     }
     zro__count(&f->ranks->counters.direct_bytes, in_place);
+    if (f->x->next != NULL)
+        f->x->next(f->x->apply_user, run);
     if (f->ranks->pool != NULL && in_bytes + out_bytes >= POOL_BYTES)
         zro__pool_run(f->ranks->pool, do_shares, &j, f->ranks->threads);
     else

@@ -16,6 +16,9 @@ typedef struct zro__progress {
     int bypass_caches;               /* results are written by non-temporal stores, because they would not stay in the caches */
     int in_is_shared, out_is_shared; /* whether this rank's arrays are group memory, and may be used as such */
     zro__reduce reduce;              /* how pieces are added */
+    const uint64_t *any;             /* bits of the parts that some rank has; NULL: all */
+    const uint64_t *bits; /* those of all ranks one after another, if they were gathered; NULL: they are in payloads */
+    size_t n_words;       /* of one rank's bits; 0: there are none, and every rank has all parts */
 } zro__progress;
 
 /* The header with which a rank arrived. */
@@ -35,6 +38,9 @@ int zro__reach_writer(const zro__progress *f, int owner, int rank);
 /* Whether rank gets the results of owner's parts; whether it has a piece of a part. */
 int zro__reach_receives(const zro__progress *f, int owner, int rank);
 int zro__reach_has(const zro__progress *f, int rank, size_t part);
+
+/* rank's bits of presence, where there are any. */
+const uint64_t *zro__reach_bits(const zro__progress *f, int rank);
 
 /* Reduces a run that this rank owns, from arrays and from messages that have come, and writes the result to all who get it.  When
  * the group breaks meanwhile something may be left out. */

@@ -38,7 +38,13 @@ int zro__reach_writer(const zro__progress *f, int owner, int rank)
 
 int zro__reach_has(const zro__progress *f, int rank, size_t part)
 {
-    const uint64_t *bits = f->x->present == NULL ? NULL : zro__payload_of(&f->ranks->board, rank);
+    const uint64_t *bits = f->n_words == 0 ? NULL : zro__reach_bits(f, rank);
 
     return bits == NULL || (bits[part / 64] >> (part % 64) & 1);
+}
+
+const uint64_t *zro__reach_bits(const zro__progress *f, int rank)
+{
+    return f->bits != NULL ? f->bits + (size_t)rank * f->n_words
+                           : (const uint64_t *)zro__payload_of(&f->ranks->board, rank) + 1; /* behind the claim */
 }

@@ -60,7 +60,7 @@ static int fits_payload(const zro__progress *f)
     const zro__far_table *far = f->ranks->board.far;
     size_t most = far == NULL || far->short_bytes > PAYLOAD_MAX ? PAYLOAD_MAX : far->short_bytes;
 
-    if (!(f->ranks->one_machine || f->ranks->board.far != NULL) || x->apply != NULL || x->present != NULL || x->scattered
+    if (!(f->ranks->one_machine || f->ranks->board.far != NULL) || x->apply != NULL || x->meeting != NULL || x->scattered
         || x->n_parts > (size_t)f->size)
         return 0;
     for (size_t p = 0; p < x->n_parts; p++)
@@ -77,10 +77,80 @@ static zro_status count_refusals(const zro__progress *f, zro_status mine)
     for (int r = 0; r < f->size && mine == ZRO_OK; r++)
         if (zro__reach_header(f, r)->flags & ZRO__HEADER_REFUSES)
             return zro__fail(ZRO_ERR_PEER, "%s: %s: %.900s", zro__rank_name(&f->ranks->board, r, name, sizeof name),
-                             zro_status_name(ZRO_ERR_STATE), (const char *)zro__payload_of(&f->ranks->board, r));
+                             zro_status_name((zro_status)zro__reach_header(f, r)->weight),
+                             (const char *)zro__payload_of(&f->ranks->board, r));
     if (mine != ZRO_OK) /* the text stands in the payload: others may have been made since */
         zro__fail(mine, "%s", (const char *)zro__payload_of(&f->ranks->board, f->me));
     return mine;
+}
+
+/* ---- meetings ---- */
+
+static size_t words_of(size_t bits)
+{
+    return (bits + 63) / 64;
+}
+
+/* Bits that do not fit into a payload are gathered by a transfer of their own. */
+static zro_status gather_bits(zro__progress *f)
+{
+    const zro__meeting *m = f->x->meeting;
+    const size_t bytes = f->n_words * sizeof *m->gathered;
+    zro__xfer x = { .call = f->x->call,
+                    .root = -1,
+                    .count = f->n_words,
+                    .parts = f->ranks->scratch.parts,
+                    .n_parts = (size_t)f->size,
+                    .in_type = ZRO_I64,
+                    .out_type = ZRO_I64,
+                    .in = m->present,
+                    .in_bytes = bytes,
+                    .out = m->gathered,
+                    .out_bytes = bytes * (size_t)f->size,
+                    .to = ZRO__TO_ALL };
+
+    for (int r = 0; r < f->size; r++)
+        f->ranks->scratch.parts[r] = (zro__part){ 0, (size_t)r * bytes, f->n_words, r, r };
+    f->bits = m->gathered;
+    return zro__xfer_run(f->ranks, &x);
+}
+
+/* Writes the claim, and the bits unless they were gathered, into the payload, and returns how many bytes these are. */
+static size_t bring(const zro__progress *f, void *payload)
+{
+    const zro__meeting *m = f->x->meeting;
+    const size_t bytes = f->bits == NULL ? f->n_words * sizeof(uint64_t) : 0;
+
+    memcpy(payload, &m->claim, sizeof m->claim);
+    if (bytes > 0)
+        memcpy((char *)payload + sizeof m->claim, m->present, bytes);
+    return sizeof m->claim + bytes;
+}
+
+/* What the others have brought.  If any two claims differ, each rank sees one that is not its own. */
+static zro_status learn(zro__progress *f)
+{
+    zro__meeting *m = f->x->meeting;
+
+    for (int r = 0; r < f->size; r++) {
+        uint64_t claim;
+
+        memcpy(&claim, zro__payload_of(&f->ranks->board, r), sizeof claim);
+        m->claims_differ |= claim != m->claim;
+    }
+    if (m->claims_differ)
+        return zro__fail(ZRO_ERR_MISMATCH, "the ranks' claims differ");
+    if (m->any != NULL) {
+        for (size_t i = 0; i < f->n_words; i++) {
+            m->any[i] = 0;
+            for (int r = 0; r < f->size; r++)
+                m->any[i] |= zro__reach_bits(f, r)[i];
+        }
+        f->any = m->any;
+    }
+    if (m->arrived != NULL)
+        m->arrived(m->user);
+    return ZRO_OK;
 }
 
 static zro_status arrive(zro__progress *f, int in_payload)
@@ -97,15 +167,19 @@ static zro_status arrive(zro__progress *f, int in_payload)
                       .out = ZRO__NOWHERE,
                       .weight = x->weight };
     size_t bytes = 0; /* of the payload */
-    zro_status refused, st = zro__verdict_get(f->ranks->board.control);
+    zro_status refused = ZRO_OK, st = zro__verdict_get(f->ranks->board.control);
 
     if (st != ZRO_OK) /* peers may still read the payload that this rank wrote two operations ago */
         return st;
-    refused = zro__late_check(view, x->in, x->in_bytes);
+    if (x->meeting != NULL && x->meeting->refusal != ZRO_OK)
+        refused = zro__fail(x->meeting->refusal, "%s", x->meeting->why);
+    if (refused == ZRO_OK)
+        refused = zro__late_check(view, x->in, x->in_bytes);
     if (refused == ZRO_OK)
         refused = zro__late_check(view, x->out, x->out_bytes);
     if (refused != ZRO_OK) { /* the others get the text instead of a piece */
         h.flags |= ZRO__HEADER_REFUSES;
+        h.weight = (double)refused;
         bytes = strlen(zro_last_error()) + 1;
         memcpy(zro__payload(&f->ranks->board), zro_last_error(), bytes);
     } else if (in_payload) {
@@ -113,9 +187,7 @@ static zro_status arrive(zro__progress *f, int in_payload)
         if (bytes > 0)
             memcpy(zro__payload(&f->ranks->board), x->in, bytes);
     } else {
-        bytes = x->present == NULL ? 0 : (x->n_parts + 63) / 64 * sizeof(uint64_t);
-        if (bytes > 0)
-            memcpy(zro__payload(&f->ranks->board), x->present, bytes);
+        bytes = x->meeting == NULL ? 0 : bring(f, zro__payload(&f->ranks->board));
         if (f->size > 1 && !x->offsets_differ) {
             if (x->in != NULL && x->in_bytes > 0)
                 h.in = zro__locate(view, x->in, x->in_bytes);
@@ -306,7 +378,7 @@ static zro_status prepare_reduction(zro__progress *f)
                                .n = f->size,
                                .cell = ranks->cell_lengths,
                                .n_cells = ranks->n_cells,
-                               .divisor = f->size };
+                               .divisor = f->x->divisor != 0 ? f->x->divisor : f->size };
     if (!f->x->weighted)
         return ZRO_OK;
     f->reduce.weight = ranks->scratch.weight;
@@ -374,15 +446,21 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
     int in_payload = fits_payload(&f), direct;
     zro_status st;
 
-    if (x->present != NULL && x->n_parts > 8 * (size_t)ZRO__PAYLOAD_BYTES)
-        return zro__fail(ZRO_ERR_UNSUPPORTED, "a transfer of %zu parts with presence; %zu fit", x->n_parts,
-                         8 * (size_t)ZRO__PAYLOAD_BYTES);
     assert(!x->spread || x->n_parts == 1);
+    if (x->meeting != NULL && x->meeting->present != NULL) {
+        f.n_words = words_of(x->n_parts);
+        st = x->n_parts > ZRO__MEETING_PARTS ? gather_bits(&f) : ZRO_OK;
+        if (st != ZRO_OK)
+            return st;
+        before = ranks->board.number;
+    }
     st = arrive(&f, in_payload);
     if (st != ZRO_OK && !in_payload && ranks->board.number != before && zro__is_broken(ranks->board.control))
         leave_broken(&f); /* this rank has arrived, and others may have gone on with its arrays */
     if (st == ZRO_OK && x->reduces)
         st = prepare_reduction(&f);
+    if (st == ZRO_OK && x->meeting != NULL)
+        st = learn(&f);
     if (st != ZRO_OK || x->n_parts == 0)
         return st;
     if (in_payload) {

@@ -62,6 +62,7 @@ static size_t make_parts(uint64_t *random, int ranks, size_t in_size, size_t out
 /* ---- S91 ---- */
 
 typedef struct sgd {
+    const zro__kernels *kernels;
     const zro__part *parts;
     float *momentum; /* one for each element of the model; each owner uses what it owns */
 } sgd;
@@ -77,11 +78,21 @@ static void sgd_step(float *p, float *m, const float *g, size_t n)
     }
 }
 
-static void apply_sgd(void *user, const zro__run *run, const void *in, void *out)
+static void apply_sgd(void *user, const zro__applied *a)
 {
     sgd *s = user;
+    float tile[ZRO__TILE];
 
-    sgd_step(out, s->momentum + s->parts[run->part].out_at / sizeof(float) + run->first, in, run->count);
+    for (size_t at = 0; at < a->run.count; at += ZRO__TILE) {
+        size_t n = a->run.count - at < ZRO__TILE ? a->run.count - at : ZRO__TILE;
+        float *own = (float *)a->own + at;
+
+        s->kernels->reduce_tile(a->reduce, a->src, at, n, tile);
+        sgd_step(own, s->momentum + s->parts[a->run.part].out_at / sizeof(float) + a->run.first + at, tile, n);
+        for (int k = 0; k < a->n_dst; k++)
+            if ((float *)a->dst[k] + at != own)
+                memcpy((float *)a->dst[k] + at, own, n * sizeof *own);
+    }
 }
 
 static void one_model(zt_rank *t, zro_group *g, place gradients, place parameters, uint64_t random)
@@ -91,7 +102,7 @@ static void one_model(zt_rank *t, zro_group *g, place gradients, place parameter
     array grad = make(g, gradients, n * sizeof(float)), param = make(g, parameters, n * sizeof(float));
     float *apart = calloc(n + 1, sizeof(float)), *sum = calloc(n + 1, sizeof(float));
     float *momentum = calloc(n + 1, sizeof(float)), *momentum_apart = calloc(n + 1, sizeof(float));
-    sgd s = { parts, momentum };
+    sgd s = { g->ranks.kernels, parts, momentum };
     zro__xfer x = { .call = ZRO__CALL_TRANSFER,
                     .root = -1,
                     .count = n,
@@ -199,6 +210,7 @@ static void one_list(zt_rank *t, zro_group *g, const int32_t *cells, zro_dtype d
     array in = make(g, (place)zt_below(&random, ONCE), n * size), out = make(g, (place)zt_below(&random, ONCE), n * size);
     char *all = malloc((size_t)t->size * n * size + 1), *expected = malloc(n * size + 1);
     int weighted = round % 2;
+    zro__meeting meeting = { .present = &present };
     zro__xfer x = { .call = ZRO__CALL_TRANSFER,
                     .root = -1,
                     .count = n,
@@ -214,7 +226,7 @@ static void one_list(zt_rank *t, zro_group *g, const int32_t *cells, zro_dtype d
                     .out_bytes = n * size,
                     .to = round % 5 == 4 ? ZRO__TO_OWNER : ZRO__TO_ALL,
                     .weighted = weighted,
-                    .present = &present };
+                    .meeting = &meeting };
 
     CHECK(all != NULL && expected != NULL);
     for (int r = 0; r < t->size; r++) {

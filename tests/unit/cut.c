@@ -74,7 +74,7 @@ static void check_stream(const zro__part *parts, size_t n_parts, int owner, size
         size_t room = limit, in_chunk = 0;
         zro__run run;
 
-        while (zro__cursor_next(&cursor, parts, n_parts, owner, &room, &run)) {
+        while (zro__cursor_next(&cursor, parts, n_parts, NULL, owner, &room, &run)) {
             while (parts[part].owner != owner || first == parts[part].count) {
                 part++;
                 first = 0;
