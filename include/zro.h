@@ -604,14 +604,16 @@ typedef zro_status (*zro_hook_fn)(void *user, zro_bucket *bucket);
 
 typedef struct zro_ddp_config {
     size_t struct_size;
-    size_t bucket_bytes;     /* a bucket is full at this size; 0: the first at 1 MiB, the others at 25 MiB */
-    zro_switch find_unused;  /* ON: parameters that are not ready at backward_end are unused; OFF: that is an error */
-    zro_switch static_graph; /* ON: all iterations are like the first, in which parameters may be unused, or ready several times */
-    zro_switch gradient_as_bucket_view; /* ON: gradients move into group memory, one array per rank; destroy puts pointers back */
-    zro_switch broadcast;               /* ON: create copies rank 0's values of parameters and buffers to all ranks */
-    zro_switch broadcast_buffers;       /* ON: every forward copies rank 0's buffers to all ranks, unless under no_sync */
-    zro_switch weighted;                /* ON: the average is weighted by zro_ddp_set_weight */
-    const zro_param *buffers;           /* of the model, such as running averages: data that is not trained; copied */
+    size_t bucket_bytes;    /* a bucket is full at this size; 0: the first at 1 MiB, the others at 25 MiB */
+    zro_switch find_unused; /* ON: parameters that are not ready at backward_end are unused; OFF: that is an error */
+    zro_switch
+        static_graph; /* ON: all iterations are like the first, in which parameters may be unused, or ready several times */
+    zro_switch
+        gradient_as_bucket_view;  /* ON: gradients move into group memory, one array per rank; destroy puts pointers back */
+    zro_switch broadcast;         /* ON: create copies rank 0's values of parameters and buffers to all ranks */
+    zro_switch broadcast_buffers; /* ON: every forward copies rank 0's buffers to all ranks, unless under no_sync */
+    zro_switch weighted;          /* ON: the average is weighted by zro_ddp_set_weight */
+    const zro_param *buffers;     /* of the model, such as running averages: data that is not trained; copied */
     size_t n_buffers;
     zro_hook_fn hook; /* NULL: buckets are averaged */
     void *hook_user;  /* handed to the hook */

@@ -35,6 +35,11 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_PUBLISH] = "optim_publish",
     [ZRO__CALL_CONSOLIDATE] = "optim_consolidate",
     [ZRO__CALL_LOAD] = "optim_load",
+    [ZRO__CALL_DDP_CREATE] = "ddp_create",
+    [ZRO__CALL_DDP_FORWARD] = "ddp_forward",
+    [ZRO__CALL_DDP_BUCKET] = "a bucket of a ddp",
+    [ZRO__CALL_DDP_AVERAGE] = "ddp_average",
+    [ZRO__CALL_DDP_CHECK] = "ddp_check",
 };
 
 static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };

@@ -20,7 +20,7 @@ typedef struct zro__word {
 
 /* Counters of one rank in one group; atomic, because another thread may ask for them. */
 typedef struct zro__counters {
-    _Atomic uint64_t operations, direct_bytes, link_bytes, link_messages, waits, sleeps, wait_ns, deliveries;
+    _Atomic uint64_t operations, direct_bytes, link_bytes, link_messages, waits, sleeps, wait_ns, deliveries, passes;
 } zro__counters;
 
 /* A group does one thing at a time, so each counter has one writer, and needs no locked addition. */

@@ -19,7 +19,7 @@ static zro_status vote(zro_optim *opt, zro__call call, zro_status mine)
 {
     zro_status st = zro__optim_enter(opt);
 
-    return st == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(&opt->cycle, call, mine)) : st;
+    return st == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(opt->cycle, call, mine)) : st;
 }
 
 static zro_status check_arguments(const zro_optim *opt, const char *call, const char *path, const zro_save_config *given,
@@ -92,8 +92,8 @@ static zro_status resume(zro_optim *opt, const char *path, const zro_save_config
     const int reads = zro__optim_rank(opt) == 0;
     zro_status st = vote(opt, ZRO__CALL_LOAD, reads ? zro_state_read(path, state) : ZRO_OK);
 
-    if (st == ZRO_OK && zro__cycle_is_shared(&opt->cycle))
-        st = zro__state_broadcast(opt->cycle.group, state, 0, 0);
+    if (st == ZRO_OK && zro__cycle_is_shared(opt->cycle))
+        st = zro__state_broadcast(opt->group, state, 0, 0);
     if (st == ZRO_OK)
         st = vote(opt, ZRO__CALL_LOAD, check_state(opt, *state, config));
     if (st == ZRO_OK)

@@ -353,6 +353,8 @@ zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
     s.shared_bytes = get(&g->seat->shared_bytes);
     s.control_bytes = g->layout.bytes + get(&g->ranks.board.control->buffer_bytes);
     s.deliveries = get(&g->ranks.counters.deliveries);
+    s.passes = get(&g->ranks.counters.passes);
+    s.allocations = atomic_load_explicit(&g->seat->account.allocations, memory_order_relaxed);
     s.state_bytes = atomic_load_explicit(&g->seat->account.bytes[ZRO__KIND_STATE], memory_order_relaxed);
     return zro__config_give("group_stats: stats is NULL, or was not begun with ZRO_STATS_INIT", &s, sizeof s, stats);
 }

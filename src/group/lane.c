@@ -161,36 +161,64 @@ void zro__lane_enter(zro__lane *lane)
     pthread_mutex_unlock(&lane->lock);
 }
 
-zro_status zro__lane_submit(zro__lane *lane, zro_work_fn fn, void *user, zro_work **out)
+zro_status zro__lane_prepare(zro__lane *lane, zro_work_fn fn, void *user, zro_work **out)
 {
-    zro_work *work = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *work);
+    zro_work *work = *out = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *work);
     zro_status st;
 
-    *out = NULL;
     if (work == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: submitted work");
     pthread_mutex_lock(&lane->lock);
     st = lane->stop ? zro__fail(ZRO_ERR_STATE, "submit: the group is being destroyed") : start(lane);
-    if (st != ZRO_OK) {
-        pthread_mutex_unlock(&lane->lock);
-        zro__free(work);
-        return st;
-    }
     work->lane = lane;
     work->fn = fn;
     work->user = user;
-    work->holds = 2;
-    lane->holds++;
-    if (lane->first == NULL)
-        lane->first = work;
-    else
-        lane->last->next = work;
-    lane->last = work;
-    atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
-    pthread_cond_broadcast(&lane->changed);
+    work->done = 1;
+    work->holds = 1;
+    lane->holds += st == ZRO_OK;
     pthread_mutex_unlock(&lane->lock);
-    *out = work;
-    return ZRO_OK;
+    if (st == ZRO_OK)
+        return ZRO_OK;
+    zro__free(work);
+    *out = NULL;
+    return st;
+}
+
+zro_status zro__lane_resubmit(zro_work *work)
+{
+    zro__lane *lane = work->lane;
+    zro_status st = ZRO_OK;
+
+    pthread_mutex_lock(&lane->lock);
+    if (lane->stop) {
+        st = zro__fail(ZRO_ERR_STATE, "submit: the group is being destroyed");
+    } else {
+        work->done = 0;
+        work->next = NULL;
+        work->holds++;
+        if (lane->first == NULL)
+            lane->first = work;
+        else
+            lane->last->next = work;
+        lane->last = work;
+        atomic_fetch_add_explicit(&lane->pending, 1, memory_order_relaxed);
+        pthread_cond_broadcast(&lane->changed);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return st;
+}
+
+zro_status zro__lane_submit(zro__lane *lane, zro_work_fn fn, void *user, zro_work **out)
+{
+    zro_status st = zro__lane_prepare(lane, fn, user, out);
+
+    if (st == ZRO_OK)
+        st = zro__lane_resubmit(*out);
+    if (st != ZRO_OK) {
+        zro_work_destroy(*out);
+        *out = NULL;
+    }
+    return st;
 }
 
 void zro__lane_stop(zro__lane *lane)

@@ -19,6 +19,11 @@ void zro__lane_enter(zro__lane *lane);
 
 zro_status zro__lane_submit(zro__lane *lane, zro_work_fn fn, void *user, zro_work **out);
 
+/* The same in two halves, of which the second, which may be repeated when the work has finished, takes no memory.  The first
+ * starts the lane's thread. */
+zro_status zro__lane_prepare(zro__lane *lane, zro_work_fn fn, void *user, zro_work **out);
+zro_status zro__lane_resubmit(zro_work *work);
+
 /* 1 if something is running or waiting to run. */
 int zro__lane_is_busy(const zro__lane *lane);
 

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "group/group.h"
 
 /* The hash of the texts [first, end). */
 static uint64_t hash_texts(const void *user, size_t first, size_t end)
@@ -39,6 +40,26 @@ zro_status zro__find_difference(zro__board *board, zro__call call, size_t n,
     }
     *out = first;
     return st;
+}
+
+zro_status zro__find_odd(zro_group *group, zro__call call, size_t n,
+                         uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *item,
+                         int32_t *odd)
+{
+    zro__board *board = &group->ranks.board;
+    int64_t mine, first;
+    int same;
+    zro_status st = zro__is_same(board, call, hash(user, 0, n), &same);
+
+    *odd = board->size;
+    if (st != ZRO_OK || same)
+        return st;
+    st = zro__find_difference(board, call, n, hash, user, item);
+    mine = first = (int64_t)hash(user, *item, *item + 1);
+    if (st == ZRO_OK)
+        st = zro_broadcast(group, &first, 1, ZRO_I64, 0);
+    *odd = mine == first ? board->size : board->rank;
+    return st == ZRO_OK ? zro_all_reduce(group, odd, 1, ZRO_I32, ZRO_MIN) : st;
 }
 
 zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim *claim, zro_status mine)

@@ -29,4 +29,9 @@ zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim 
 zro_status zro__find_difference(zro__board *board, zro__call call, size_t n,
                                 uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *out);
 
+/* The same, and the first rank whose item differs from rank 0's in *odd; the number of ranks if there is no difference. */
+zro_status zro__find_odd(zro_group *group, zro__call call, size_t n,
+                         uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *item,
+                         int32_t *odd);
+
 #endif

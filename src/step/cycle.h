@@ -1,45 +1,99 @@
 /* The cycle: the stages that gradients go through, and at which event each of them happens.
  *
- * The stages are: reduce (the average over ranks), decide (what must be known of all gradients first: norm, loss scale,
- * whether to skip), update (the rule, by owners), publish (to all ranks).  In this version
- * nothing is reduced here (the program does that); decide, update and publish all happen in zro_optim_step.
+ * A ddp and the optimizers attached to it share one cycle, which works on a group of its own; an optimizer alone has one to itself.
+ * Gradients become READY (backward has finished them), REDUCED (owners, or all ranks, have the average) and STEPPED (the rule has
+ * been applied and all ranks have the parameters).  At which event that happens is a row of a table (rows in cycle.c):
  *
- * With a group of ranks, what one of them finds wrong is voted on before anybody has changed anything; that vote is also what
- * owners wait for before they write where others may still read.  An owner says that it has begun before its first write, and
- * that it has published when everything has arrived; in between a lost rank tears the parameters. */
+ *                                              reduced at                     updated and published at
+ *   a ddp, for what no optimizer consumes      bucket ready, for all ranks    never
+ *   an optimizer alone                         never                          step
+ *   attached, all gradients within reach       step                           step: both in one pass over memory
+ *   attached, elsewhere                        bucket ready, for owners       step
+ *
+ * What must be known of all gradients first (norm, loss scale, skipping) comes between: then the pass that reduces also measures, and
+ * a second one updates.  A hook replaces the reduction of every bucket.
+ *
+ * Buckets are issued in their order on all ranks, each when it and all before it are full, on the group's lane; whichever thread
+ * completes one.  What a rank finds wrong refuses the next transfer on all ranks, and with it the iteration.
+ *
+ * An owner says that it has begun before its first write, and that it has published when everything has arrived; in between a lost
+ * rank tears the parameters. */
 #ifndef ZRO_STEP_CYCLE_H
 #define ZRO_STEP_CYCLE_H
 
-#include "optim/factors.h"
-#include "optim/update.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "step/batch.h"
 #include "step/claim.h"
-#include "step/deliver.h"
-#include "step/norms.h"
+#include "step/updater.h"
+
+typedef enum zro__event { ZRO__NEVER, ZRO__AT_BUCKET, ZRO__AT_STEP } zro__event;
+
+typedef struct zro__row {
+    const char *name; /* for texts */
+    zro__event reduce, update;
+} zro__row;
+
+extern const zro__row zro__row_ddp, zro__row_alone, zro__row_one_pass, zro__row_attached;
+
+/* Gradients that travel together. */
+typedef struct zro__bucket {
+    struct zro__cycle *cycle;
+    size_t index;
+    const size_t *params; /* indices of the cycle's parameters */
+    size_t n;
+    atomic_size_t missing;   /* how many are not ready yet */
+    zro__batches *to_all;    /* what no optimizer consumes, averaged for all ranks; or NULL */
+    zro__batches *to_owners; /* what attached optimizers consume, averaged for owners; or NULL */
+    zro_work *work;
+} zro__bucket;
+
+/* What holds for one iteration. */
+typedef struct zro__iteration {
+    uint64_t number;    /* iterations begun; 0: there was none */
+    int is_open;        /* between forward and the end of backward */
+    int syncs;          /* gradients travel in it */
+    double weight;      /* of this rank in averages */
+    size_t refuse_from; /* from this bucket on this rank refuses; SIZE_MAX: it does not */
+    zro_status refusal; /* why */
+    zro_status failed;  /* OK, or what the iteration has failed with on this rank */
+    char text[ZRO__TEXT_BYTES];
+} zro__iteration;
+
+/* A hook: what is done with a full bucket instead of averaging it.  Runs inside the lane. */
+typedef zro_status (*zro__bucket_fn)(void *user, zro__bucket *bucket);
 
 typedef struct zro__cycle {
-    zro__update update;
-    zro_group *group;      /* a group that only this cycle uses; NULL: there is one owner */
-    zro__batches *batches; /* what is delivered */
-    zro__norms norms;
-    double clip_norm;  /* the largest norm; 0: no clipping by norm */
-    double clip_type;  /* which norm that is */
-    double clip_value; /* the largest value; 0: no clipping by value */
-    zro_switch skips;  /* steps whose gradients are not finite are skipped */
-    zro_switch scales; /* there is a loss scale */
-    zro__scaler scaler;
-    double norm;      /* the norm of all gradients in the last step; NaN if it was not asked for */
-    uint32_t skipped; /* whether the last step was skipped */
-    uint64_t n_skipped, n_steps;
-    uint64_t n_active;         /* parameters, or parts of them, that had a gradient in the last step */
+    atomic_int refs;
+    zro_group *group; /* only this cycle uses it; NULL: there is one owner, and no ddp */
+    zro__account *account;
     uint64_t begun, published; /* how many updates have begun and have been published; they differ while one is under way */
+
+    /* Of a ddp: */
+    zro_param *params;
+    const char *const *names;
+    size_t n_params; /* 0: there is none */
+    int weighted;
+    zro__bucket_fn hook; /* or NULL */
+    void *hook_user;
+    zro__updater *updaters; /* attached ones */
+    size_t *order;          /* the parameters bucket after bucket */
+    size_t *lengths;        /* of the buckets */
+    size_t *bucket_of;      /* by parameter */
+    zro__bucket *buckets;
+    size_t n_buckets;
+    int stale; /* the lists of the buckets' transfers must be made anew */
+    zro__iteration now;
+    pthread_mutex_t lock; /* of `next` */
+    size_t next;          /* the first bucket that was not issued */
+    zro__arena arena;
 } zro__cycle;
 
-/* Takes the settings, which have been checked.  `c` is zeroed but for update. */
-void zro__cycle_init(zro__cycle *c, const zro_optim_config *config);
-void zro__cycle_free(zro__cycle *c); /* frees everything but the group */
-
-/* Whether a step asks for the norm of all gradients, for which norms must have been reserved. */
-int zro__cycle_measures(const zro__cycle *c);
+/* create takes the group, which may be NULL, unless it fails.  A cycle lives until everybody has released it. */
+zro_status zro__cycle_create(zro_group *group, zro__account *account, zro__cycle **out);
+void zro__cycle_retain(zro__cycle *c);
+void zro__cycle_release(zro__cycle *c); /* takes NULL */
 
 /* Whether there are several ranks.  vote: they vote on `st`, which is also a barrier; one rank alone keeps its `st`. */
 int zro__cycle_is_shared(const zro__cycle *c);
@@ -49,21 +103,65 @@ zro_status zro__cycle_vote(const zro__cycle *c, zro__call call, zro_status st);
  * parameters are torn.  Local. */
 zro_status zro__cycle_check(const zro__cycle *c);
 
-/* Decide and update.  `st` is what the caller has found already; `claim` says what all ranks must have in common.  Collective.
- * Nothing has changed if it fails.
- *
- * MISMATCH  the ranks' claims differ */
-zro_status zro__cycle_step(zro__cycle *c, const zro__claim *claim, zro_status st, void *user);
+/* Every call enters and leaves the cycle here: enter checks the group, takes its lane and sets the floating-point mode. */
+zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode);
+zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status st);
 
-/* Publishes, after a step or an inspection that was voted on.  Collective. */
-zro_status zro__cycle_deliver(zro__cycle *c);
+/* An average over the ranks as this iteration makes it. */
+zro__reduction zro__cycle_reduction(const zro__cycle *c, zro__call call, int to);
+
+/* ---- what an optimizer does ---- */
+
+/* The cycle of a ddp; NULL for NULL. */
+zro__cycle *zro__cycle_of_ddp(const zro_ddp *ddp);
+
+/* Attaches an updater whose lists are complete, or which has got more of them; detach takes one that was never attached, too. */
+zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u);
+void zro__cycle_detach(zro__cycle *c, zro__updater *u);
+
+/* The row that holds for an updater now. */
+const zro__row *zro__cycle_row(const zro__cycle *c, const zro__updater *u);
+
+/* A step.  `st` is what the caller has found already; `claim` says what all ranks must have in common.  publishes = 0: without
+ * bringing the parameters to all ranks.  Collective.  Nothing has changed if it fails, unless a rank was lost.
+ *
+ * STATE     the updater is attached, and there are no gradients to consume
+ * MISMATCH  the ranks' claims differ */
+zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *claim, zro_status st, void *user, int publishes);
 
 /* Finds out where the parameters are now, votes, and publishes.  Collective. */
-zro_status zro__cycle_publish(zro__cycle *c, zro_status st);
+zro_status zro__cycle_publish(zro__cycle *c, zro__updater *u, zro_status st);
 
-/* Clip the gradients of this rank's shard.  norm: by the norm over all shards, which is returned in *norm unless that is NULL;
- * with a negative `max` it is only measured; collective, and norms must have been reserved.  value: local. */
-zro_status zro__cycle_clip_norm(zro__cycle *c, double max, double p, zro_status st, double *norm);
-zro_status zro__cycle_clip_value(zro__cycle *c, double max);
+/* The gradients of an attached updater will not be consumed.  Waits for the lane. */
+void zro__cycle_drop(zro__cycle *c, zro__updater *u);
+
+/* Whether gradients are what a rule would get: STATE with an attached updater before they are averaged. */
+zro_status zro__cycle_check_reduced(const zro__updater *u, const char *call);
+
+/* ---- what a ddp does ---- */
+
+/* Gives the cycle its parameters, which must outlive it, and its buckets: `order` has the indices bucket after bucket.  form may be
+ * called again between iterations.  Local. */
+zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *names, size_t n, const size_t *order,
+                           const size_t *lengths, size_t n_buckets);
+
+/* The ddp is gone: waits for what is under way, and forgets its parameters.  Attached updaters can only be asked from now on. */
+void zro__cycle_close(zro__cycle *c);
+
+/* Whether an iteration can begin: STATE if one is under way, or the gradients of the last were not consumed.  Local. */
+zro_status zro__cycle_check_open(const zro__cycle *c);
+
+/* An iteration begins.  Collective if it syncs. */
+zro_status zro__cycle_open(zro__cycle *c, int syncs, double weight);
+
+/* Parameter i is ready.  Any thread; local. */
+zro_status zro__cycle_ready(zro__cycle *c, size_t i);
+
+/* Everything that is not ready is absent, or, if `st` is not OK, the reason why this rank refuses.  Waits for all buckets; returns
+ * what the iteration has failed with. */
+zro_status zro__cycle_end(zro__cycle *c, zro_status st);
+
+/* The average on all ranks, of what attached updaters have not consumed yet.  Collective. */
+zro_status zro__cycle_average(zro__cycle *c);
 
 #endif

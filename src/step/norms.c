@@ -3,7 +3,7 @@
 
 #include "group/group.h"
 #include "optim/shard.h"
-#include "step/deliver.h"
+#include "step/batch.h"
 
 zro_status zro__norms_reserve(zro__norms *norms, zro_group *group, zro__account *account, const zro_range *ranges, size_t n)
 {

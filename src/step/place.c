@@ -246,39 +246,57 @@ void zro_params_free(zro_param *params, size_t n)
 
 /* ---- views ---- */
 
+static void **array_of(zro_param *p, zro__side side)
+{
+    return side == ZRO__DATA ? &p->data : &p->grad;
+}
+
+/* Whether zro has handed the array out already. */
+static int is_handed(const zro_param *p, zro__side side)
+{
+    const zro__place *place = p->memory;
+
+    return place != NULL && (side == ZRO__DATA || place->grads != NULL);
+}
+
 static zro_status measure(zro__views *v, zro_param *const *params, size_t n, size_t *total)
 {
     size_t offset;
 
     for (size_t i = 0; i < n; i++) {
         zro_param *p = params[i];
-        size_t bytes = zro_param_count(p) * zro_dtype_bytes(p->dtype);
+        size_t bytes = zro_param_count(p) * zro_dtype_bytes(type_of(p, v->side == ZRO__GRADS));
 
-        if (p->memory != NULL || bytes == 0)
+        if (is_handed(p, v->side) || bytes == 0)
             continue;
         if (!put(bytes, total, &offset))
             return zro__fail(ZRO_ERR_MEMORY, "bucket views: %zu parameters need more bytes than memory can hold", n);
-        v->of[v->n++] = (struct zro__view_of){ p, p->data, NULL, offset, bytes };
+        v->of[v->n++] = (struct zro__view_of){ p, *array_of(p, v->side), NULL, offset, bytes };
     }
     return ZRO_OK;
 }
 
-zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro__call call,
-                           zro_status st, zro__views **out)
+zro_status zro__views_make(zro_group *group, zro__account *account, zro__side side, zro_param *const *params, size_t n,
+                           zro__call call, zro_status st, zro__views **out)
 {
     zro__views *v = zro__alloc(account, ZRO__KIND_HANDLE, sizeof *v + n * sizeof v->of[0]);
+    zro_memory **memory = NULL;
     size_t total = 0;
 
     *out = NULL;
+    if (v != NULL)
+        v->side = side;
     if (st == ZRO_OK && v != NULL)
         st = measure(v, params, n, &total);
     if (st == ZRO_OK && (v == NULL || (v->place = new_place(ZRO_MEMORY_EACH)) == NULL))
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: views of %zu parameters", n);
-    if (st == ZRO_OK)
+    if (st == ZRO_OK) {
         v->place->is_view = 1;
+        memory = side == ZRO__DATA ? &v->place->data : &v->place->grads;
+    }
     st = zro__vote(&group->ranks.board, call, st);
     if (st == ZRO_OK && total > 0)
-        st = zro_memory_alloc(group, ZRO_MEMORY_EACH, total, &v->place->data);
+        st = zro_memory_alloc(group, ZRO_MEMORY_EACH, total, memory);
     if (st != ZRO_OK) {
         zro__place_release(v != NULL ? v->place : NULL);
         zro__free(v);
@@ -287,13 +305,31 @@ zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *c
     for (size_t i = 0; i < v->n; i++) {
         struct zro__view_of *of = &v->of[i];
 
-        of->view = (char *)zro_memory_data(v->place->data) + of->at;
-        memcpy(of->view, of->own, of->bytes);
-        of->param->data = of->view;
-        of->param->memory = v->place;
+        of->view = (char *)zro_memory_data(*memory) + of->at;
+        if (of->own != NULL)
+            memcpy(of->view, of->own, of->bytes);
+        *array_of(of->param, side) = of->view;
+        if (side == ZRO__DATA) /* which may have its gradient elsewhere */
+            of->param->memory = v->place;
     }
     *out = v;
     return ZRO_OK;
+}
+
+/* Gives a parameter its own array back, unless the program has given it another one. */
+static void undo(const zro__views *v, const struct zro__view_of *of)
+{
+    zro_param *p = of->param;
+
+    if (v->side == ZRO__DATA && p->memory != v->place)
+        return;
+    if (v->side == ZRO__DATA)
+        p->memory = NULL;
+    if (*array_of(p, v->side) != of->view)
+        return;
+    if (of->own != NULL)
+        memcpy(of->own, of->view, of->bytes);
+    *array_of(p, v->side) = of->own;
 }
 
 void zro__views_undo(zro__views *v, int is_alive)
@@ -301,17 +337,8 @@ void zro__views_undo(zro__views *v, int is_alive)
     while (v != NULL) {
         zro__views *next = v->next;
 
-        for (size_t i = 0; is_alive && i < v->n; i++) {
-            zro_param *p = v->of[i].param;
-
-            if (p->memory != v->place) /* the program has given the parameter other memory */
-                continue;
-            p->memory = NULL;
-            if (p->data != v->of[i].view) /* moved by the program */
-                continue;
-            memcpy(v->of[i].own, v->of[i].view, v->of[i].bytes);
-            p->data = v->of[i].own;
-        }
+        for (size_t i = 0; is_alive && i < v->n; i++)
+            undo(v, &v->of[i]);
         zro__place_release(v->place);
         zro__free(v);
         v = next;

@@ -13,6 +13,9 @@
 #include "board/slot.h"
 #include "zro.h"
 
+/* One of the two arrays of a parameter. */
+typedef enum zro__side { ZRO__DATA, ZRO__GRADS } zro__side;
+
 typedef struct zro__place {
     atomic_int refs;          /* parameters and handles that use the place */
     zro_memory *data, *grads; /* NULL: not handed out */
@@ -26,25 +29,26 @@ void zro__place_release(zro__place *place); /* takes NULL */
 /* The place that has a parameter's data; NULL: the data are in the program's own memory. */
 zro__place *zro__param_place(const zro_param *param);
 
-/* Data that was moved into group memory, for the way back. */
+/* Data, or gradients, that were moved into group memory, for the way back. */
 typedef struct zro__views {
     struct zro__views *next;
+    zro__side side;
     zro__place *place;
     size_t n;
     struct zro__view_of {
         zro_param *param;
-        void *own;        /* the program's array */
-        void *view;       /* where its data are now */
-        size_t at, bytes; /* where the view begins in the data of the place, and how long it is */
+        void *own;        /* the program's array; of a gradient it may be NULL */
+        void *view;       /* where the array is now */
+        size_t at, bytes; /* where the view begins in the memory of the place, and how long it is */
     } of[];
 } zro__views;
 
-/* Moves the data of n parameters, in this order, into one array per rank; those that zro handed out stay.  Collective; `st` is
- * voted on.  On failure nothing has changed. */
-zro_status zro__views_make(zro_group *group, zro__account *account, zro_param *const *params, size_t n, zro__call call,
-                           zro_status st, zro__views **out);
+/* Moves the data, or the gradients, of n parameters, in this order, into one array per rank; those that zro handed out stay.
+ * Collective; `st` is voted on.  On failure nothing has changed. */
+zro_status zro__views_make(zro_group *group, zro__account *account, zro__side side, zro_param *const *params, size_t n,
+                           zro__call call, zro_status st, zro__views **out);
 
-/* Copies the data of all views in the list back to where they were, and frees the list.  Takes NULL.  is_alive = 0: the caller
+/* Copies the arrays of all views in the list back to where they were, and frees the list.  Takes NULL.  is_alive = 0: the caller
  * is a forked child, in which shared memory must not be touched, and nothing is copied. */
 void zro__views_undo(zro__views *views, int is_alive);
 

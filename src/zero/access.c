@@ -14,7 +14,7 @@
 
 size_t zro_optim_groups(const zro_optim *opt)
 {
-    return opt != NULL ? opt->cycle.update.shard.n_groups : 0;
+    return opt != NULL ? zro__optim_shard(opt)->n_groups : 0;
 }
 
 size_t zro_optim_params(const zro_optim *opt)
@@ -71,7 +71,7 @@ zro_status zro_optim_get_value(const zro_optim *opt, size_t group, const char *n
     if (st == ZRO_OK && value == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "optim_get_value: value is NULL");
     if (st == ZRO_OK)
-        *value = opt->cycle.update.shard.groups[group]->values[at];
+        *value = zro__optim_shard(opt)->groups[group]->values[at];
     return st;
 }
 
@@ -80,7 +80,7 @@ zro_status zro_optim_get_values(const zro_optim *opt, size_t group, double *valu
     zro_status st = check_array(opt, group, values, n);
 
     if (st == ZRO_OK)
-        memcpy(values, opt->cycle.update.shard.groups[group]->values, n * sizeof *values);
+        memcpy(values, zro__optim_shard(opt)->groups[group]->values, n * sizeof *values);
     return st;
 }
 
@@ -91,9 +91,9 @@ zro_status zro_optim_set_values(zro_optim *opt, size_t group, const double *valu
     if (st == ZRO_OK)
         st = zro__values_check(opt->rule, values);
     if (st == ZRO_OK)
-        st = zro__shard_ensure(&opt->cycle.update.shard, group, values, 0);
+        st = zro__shard_ensure(zro__optim_shard(opt), group, values, 0);
     if (st == ZRO_OK)
-        memcpy(opt->cycle.update.shard.groups[group]->values, values, n * sizeof *values);
+        memcpy(zro__optim_shard(opt)->groups[group]->values, values, n * sizeof *values);
     return st;
 }
 
@@ -104,7 +104,7 @@ zro_status zro_optim_set_value(zro_optim *opt, size_t group, const char *name, d
 
     if (st != ZRO_OK)
         return st;
-    memcpy(opt->scratch, opt->cycle.update.shard.groups[group]->values, opt->rule->n_hypers * sizeof *opt->scratch);
+    memcpy(opt->scratch, zro__optim_shard(opt)->groups[group]->values, opt->rule->n_hypers * sizeof *opt->scratch);
     opt->scratch[at] = value;
     return zro_optim_set_values(opt, group, opt->scratch, opt->rule->n_hypers);
 }
@@ -114,7 +114,7 @@ zro_status zro_optim_set_value(zro_optim *opt, size_t group, const char *name, d
 /* Masters, if there are any, come last. */
 size_t zro_optim_slots(const zro_optim *opt)
 {
-    return opt != NULL && opt->rule != NULL ? opt->rule->n_slots + (opt->cycle.update.shard.masters == ZRO_ON) : 0;
+    return opt != NULL && opt->rule != NULL ? opt->rule->n_slots + (zro__optim_shard(opt)->masters == ZRO_ON) : 0;
 }
 
 const char *zro__slot_name(const zro_optim *opt, size_t s)
@@ -179,7 +179,7 @@ zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, 
     s = zro__optim_find_slot(opt, name);
     if (s < 0)
         return unknown_slot(opt, name);
-    piece = zro__shard_find(&opt->cycle.update.shard, param, &group);
+    piece = zro__shard_find(zro__optim_shard(opt), param, &group);
     slot->dtype = ZRO_F32;
     if (piece == NULL)
         return ZRO_OK;
@@ -201,14 +201,14 @@ zro_status zro_optim_info(const zro_optim *opt, zro_step_info *info)
 
     if (st != ZRO_OK)
         return st;
-    i.scale = (double)opt->cycle.scaler.scale;
-    i.growth_tracker = opt->cycle.scaler.tracker;
-    i.skipped = opt->cycle.skipped;
-    i.n_skipped = opt->cycle.n_skipped;
-    i.n_steps = opt->cycle.n_steps;
-    i.n_updated = opt->cycle.skipped ? 0 : opt->cycle.n_active;
-    i.norm = opt->cycle.norm;
-    i.state_bytes = zro__shard_bytes(&opt->cycle.update.shard);
+    i.scale = (double)opt->updater.scaler.scale;
+    i.growth_tracker = opt->updater.scaler.tracker;
+    i.skipped = opt->updater.skipped;
+    i.n_skipped = opt->updater.n_skipped;
+    i.n_steps = opt->updater.n_steps;
+    i.n_updated = opt->updater.skipped ? 0 : opt->updater.n_active;
+    i.norm = opt->updater.norm;
+    i.state_bytes = zro__shard_bytes(zro__optim_shard(opt));
     return zro__config_give("zro_step_info: begin with ZRO_STEP_INFO_INIT", &i, sizeof i, info);
 }
 
@@ -217,19 +217,19 @@ zro_status zro_optim_set_scale(zro_optim *opt, double scale, uint32_t growth_tra
     zro__fpmode mode;
     zro_status st = zro__optim_check(opt);
 
-    if (st == ZRO_OK && opt->cycle.scales != ZRO_ON)
+    if (st == ZRO_OK && opt->updater.scales != ZRO_ON)
         st = zro__fail(ZRO_ERR_STATE, "optim_set_scale: the optimizer has no loss scale");
     if (st == ZRO_OK && !((float)scale > 0 && isfinite((float)scale)))
         st = zro__fail(ZRO_ERR_INVALID, "optim_set_scale: scale = %g, must be above 0 and finite in f32", scale);
-    if (st == ZRO_OK && growth_tracker >= opt->cycle.scaler.interval)
+    if (st == ZRO_OK && growth_tracker >= opt->updater.scaler.interval)
         st = zro__fail(ZRO_ERR_INVALID, "optim_set_scale: growth_tracker = %u, must be below growth_interval = %u",
-                       (unsigned)growth_tracker, (unsigned)opt->cycle.scaler.interval);
+                       (unsigned)growth_tracker, (unsigned)opt->updater.scaler.interval);
     if (st != ZRO_OK)
         return st;
     zro__fpmode_enter(&mode);
-    zro__scaler_set(&opt->cycle.scaler, scale);
+    zro__scaler_set(&opt->updater.scaler, scale);
     zro__fpmode_leave(&mode);
-    opt->cycle.scaler.tracker = growth_tracker;
+    opt->updater.scaler.tracker = growth_tracker;
     return ZRO_OK;
 }
 
@@ -245,8 +245,8 @@ zro_status zro_optim_stats(const zro_optim *opt, zro_stats *stats)
 
     if (st != ZRO_OK)
         return st;
-    if (opt->cycle.group != NULL)
-        return zro_group_stats(opt->cycle.group, stats);
+    if (opt->group != NULL)
+        return zro_group_stats(opt->group, stats);
     s.heap_bytes = atomic_load_explicit(&opt->account->in_use, memory_order_relaxed);
     s.heap_peak_bytes = atomic_load_explicit(&opt->account->peak, memory_order_relaxed);
     s.state_bytes = atomic_load_explicit(&opt->account->bytes[ZRO__KIND_STATE], memory_order_relaxed);

@@ -23,17 +23,17 @@ enum { SETTINGS = 14 };
 /* All settings, one per line; a setting that follows from another comes after it (a loss scale turns on skip_non_finite). */
 static void describe_settings(const zro_optim *opt, size_t n_params, char *text, size_t bytes)
 {
-    const zro__cycle *c = &opt->cycle;
+    const zro__updater *u = &opt->updater;
+    const zro__shard *shard = zro__updater_shard(u);
 
     snprintf(text, bytes,
              "%zu parameters in %zu groups\nrule %s\npartition %s\nparameters_as_bucket_view %s\nmasters %s\nrounding %s\n"
              "seed %" PRIu64 "\nclip_norm %.17g of type %g\nclip_value %.17g\nloss_scale %s\nskip_non_finite %s\n"
              "scale %.9g\ngrowth %.17g, backoff %.17g\ngrowth_interval %u",
-             n_params, c->update.shard.n_groups, opt->rule != NULL ? opt->rule->name : "none", zro__partition_name(opt->plan),
-             on_off(opt->bucket_views), on_off(c->update.shard.masters),
-             c->update.rounding == ZRO_STOCHASTIC ? "stochastic" : "nearest", c->update.seed, c->clip_norm, c->clip_type,
-             c->clip_value, on_off(c->scales), on_off(c->skips), (double)c->scaler.scale, c->scaler.growth, c->scaler.backoff,
-             (unsigned)c->scaler.interval);
+             n_params, shard->n_groups, opt->rule != NULL ? opt->rule->name : "none", zro__partition_name(opt->plan),
+             on_off(opt->bucket_views), on_off(shard->masters), u->update.rounding == ZRO_STOCHASTIC ? "stochastic" : "nearest",
+             u->update.seed, u->clip_norm, u->clip_type, u->clip_value, on_off(u->scales), on_off(u->skips),
+             (double)u->scaler.scale, u->scaler.growth, u->scaler.backoff, (unsigned)u->scaler.interval);
 }
 
 static void describe_setting(const zro_optim *opt, size_t n_params, size_t i, char *text, size_t bytes)
@@ -50,7 +50,7 @@ static void describe_setting(const zro_optim *opt, size_t n_params, size_t i, ch
 static void describe_value(const zro_optim *opt, size_t i, char *text, size_t bytes)
 {
     const size_t n = zro_optim_values(opt);
-    const double value = opt->cycle.update.shard.groups[i / n]->values[i % n];
+    const double value = zro__optim_shard(opt)->groups[i / n]->values[i % n];
     char number[40];
     int digits = 15;
 
@@ -78,17 +78,12 @@ static void describe_param(const zro_optim *opt, size_t i, char *text, size_t by
              owner, zro__param_shape(e->param, shape));
 }
 
-static int has_gradient(const zro_param *p)
-{
-    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
-}
-
 static uint64_t hash_values(const zro_optim *opt)
 {
     uint64_t hash = ZRO__HASH_START;
 
     for (size_t k = 0; k < zro_optim_groups(opt); k++)
-        hash = zro__hash(hash, opt->cycle.update.shard.groups[k]->values, zro_optim_values(opt) * sizeof(double));
+        hash = zro__hash(hash, zro__optim_shard(opt)->groups[k]->values, zro_optim_values(opt) * sizeof(double));
     return hash;
 }
 
@@ -186,32 +181,12 @@ static uint64_t hash_arrays(const void *user, size_t first, size_t end)
             array.data = p->grad;
             array.dtype = f->opt->params[i].grad_dtype;
         }
-        if (array.data == NULL || (f->gradients ? !has_gradient(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE)
+        if (array.data == NULL || (f->gradients ? !zro__param_has_grad(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE)
             || zro_params_hash(&array, 1, &one) != ZRO_OK)
             continue;
         hash = zro__hash(hash, &one, sizeof one);
     }
     return hash;
-}
-
-/* Finds the first array that differs, and the first rank whose array differs from rank 0's; *odd is the number of ranks if there is
- * none.  Inside the lane. */
-static zro_status find_odd(const first_arrays *f, zro_group *group, size_t *param, int32_t *odd)
-{
-    zro__board *board = &group->ranks.board;
-    int64_t hash, first;
-    int same;
-    zro_status st = zro__is_same(board, ZRO__CALL_STEP, hash_arrays(f, 0, f->opt->n_params), &same);
-
-    *odd = board->size;
-    if (st != ZRO_OK || same)
-        return st;
-    st = zro__find_difference(board, ZRO__CALL_STEP, f->opt->n_params, hash_arrays, f, param);
-    hash = first = (int64_t)hash_arrays(f, *param, *param + 1);
-    if (st == ZRO_OK)
-        st = zro_broadcast(group, &first, 1, ZRO_I64, 0);
-    *odd = hash == first ? board->size : board->rank;
-    return st == ZRO_OK ? zro_all_reduce(group, odd, 1, ZRO_I32, ZRO_MIN) : st;
 }
 
 /* Inside the lane; rank 0 tells. */
@@ -225,7 +200,7 @@ static zro_status compare_first_arrays(const zro_optim *opt, zro_group *group)
         size_t param = 0;
         int32_t odd;
 
-        st = find_odd(&f, group, &param, &odd);
+        st = zro__find_odd(group, ZRO__CALL_STEP, opt->n_params, hash_arrays, &f, &param, &odd);
         if (st != ZRO_OK || odd == group->ranks.board.size || group->ranks.board.rank != 0)
             continue;
         if (gradients)
@@ -247,10 +222,10 @@ static zro_status compare_first_arrays(const zro_optim *opt, zro_group *group)
 
 zro_status zro__optim_compare_first_arrays(zro_optim *opt)
 {
-    zro_group *group = opt->cycle.group;
+    zro_group *group = opt->group;
     zro_status st;
 
-    if (opt->said_first || zro__optim_ranks(opt) < 2)
+    if (opt->said_first || zro__optim_ranks(opt) < 2 || opt->updater.is_attached) /* a ddp sees to both */
         return ZRO_OK;
     st = zro__enter(group);
     if (st != ZRO_OK)
@@ -280,9 +255,9 @@ static void describe_step(const void *user, size_t i, char *text, size_t bytes)
         describe_value(opt, i, text, bytes);
     else
         snprintf(text, bytes, "parameter %.100s: %s gradient", zro__param_name(opt->params[param].name, param, name),
-                 !has_several_owners(opt, param)          ? "not compared"
-                 : has_gradient(opt->params[param].param) ? "a"
-                                                          : "no");
+                 !has_several_owners(opt, param)                 ? "not compared"
+                 : zro__param_has_grad(opt->params[param].param) ? "a"
+                                                                 : "no");
 }
 
 zro__claim zro__optim_claim_step(const zro_optim *opt)
@@ -291,7 +266,7 @@ zro__claim zro__optim_claim_step(const zro_optim *opt)
 
     for (size_t i = 0; i < opt->n_params; i++)
         if (has_several_owners(opt, i)) {
-            const char present = (char)has_gradient(opt->params[i].param);
+            const char present = (char)zro__param_has_grad(opt->params[i].param);
 
             hash = zro__hash(hash, &present, 1);
         }

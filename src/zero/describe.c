@@ -28,7 +28,7 @@ static void describe_ranks(const zro_optim *opt, zro__text *p)
             continue;
         zro__text_add(p, "rank %d owns %zu elements in %zu ranges", r, elements, n);
         if (r == zro__optim_rank(opt))
-            zro__text_add(p, ", %.1f MiB of state here", mib((double)zro__shard_bytes(&opt->cycle.update.shard)));
+            zro__text_add(p, ", %.1f MiB of state here", mib((double)zro__shard_bytes(zro__optim_shard(opt))));
         zro__text_add(p, "\n");
     }
     if (ranks > 1)
@@ -49,12 +49,12 @@ static void describe_batches(const zro_optim *opt, zro__text *p)
     size_t deliveries = 0;
     double bytes = 0;
 
-    for (const zro__batches *l = opt->cycle.batches; l != NULL; l = l->next)
+    for (const zro__batches *l = opt->updater.publish; l != NULL; l = l->next)
         for (size_t k = 0; k < l->n; k++) {
             const zro__batch *batch = &l->list[k];
-            double size = (double)batch->count * (double)zro_dtype_bytes(batch->type);
+            double size = (double)batch->count * (double)zro_dtype_bytes(batch->out_type);
 
-            zro__text_add(p, "%s, device %d: %.1f MiB in %zu parts of %zu owners; %s\n", zro_dtype_name(batch->type),
+            zro__text_add(p, "%s, device %d: %.1f MiB in %zu parts of %zu owners; %s\n", zro_dtype_name(batch->out_type),
                           (int)batch->device, mib(size), batch->n_parts, batch->n_owners, way_of(batch));
             deliveries += batch->exists_once ? 0 : batch->n_owners;
             bytes += batch->exists_once ? 0 : size;
@@ -65,16 +65,17 @@ static void describe_batches(const zro_optim *opt, zro__text *p)
 
 static void describe(const zro_optim *opt, zro__text *p)
 {
-    const zro__cycle *c = &opt->cycle;
+    const zro__updater *u = &opt->updater;
+    const int asks = zro__updater_measures_first(u);
 
     zro__text_add(p, "optimizer %s, rank %d of %d: %zu parameters in %zu groups, %zu elements\n",
                   opt->rule != NULL ? opt->rule->name : "without a rule", zro__optim_rank(opt), zro__optim_ranks(opt),
                   opt->n_params, zro_optim_groups(opt), zro_plan_elements(opt->plan, ZRO_ALL));
-    zro__text_add(p, "stages: optimizer alone: nothing is reduced; update and publish at step%s\n",
-                  c->clip_norm != 0 || c->skips == ZRO_ON ? ", after one exchange about all gradients (norm, loss scale, skip)"
-                                                          : "");
-    zro__text_add(p, "passes over gradients: %d; kernels %s, threads %u\n", 1 + (c->clip_norm != 0) + (c->skips == ZRO_ON),
-                  c->update.kernels->name, (unsigned)opt->settings.threads);
+    zro__text_add(p, "stages: %s: %s%s\n", u->is_attached ? "attached to a ddp" : "optimizer alone: nothing is reduced",
+                  zro__cycle_row(opt->cycle, u)->name,
+                  asks ? ", after one exchange about all gradients (norm, loss scale, skip)" : "");
+    zro__text_add(p, "passes over gradients: %d; kernels %s, threads %u\n", 1 + asks, u->update.kernels->name,
+                  (unsigned)opt->settings.threads);
     zro__text_add(p, "partition %s, %zu buckets\n", zro__partition_name(opt->plan), zro_plan_buckets(opt->plan));
     describe_ranks(opt, p);
     describe_batches(opt, p);
@@ -94,7 +95,7 @@ size_t zro_optim_describe(const zro_optim *opt, char *text, size_t bytes)
 /* Rank 0 tells about all ranks, the others about themselves. */
 void zro__optim_say_plan(const zro_optim *opt)
 {
-    const zro__shard *shard = &opt->cycle.update.shard;
+    const zro__shard *shard = zro__optim_shard(opt);
     const int rank = zro__optim_rank(opt);
     char text[8192], *line = text, *end;
 

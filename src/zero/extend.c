@@ -114,7 +114,7 @@ static zro_status add_runs(zro_optim *opt, const zro_param_group *group, size_t 
         st = zro__values_read(opt->rule, group->config == NULL ? opt->defaults : NULL, group->config, group->values,
                               group->n_values, opt->scratch);
     if (st == ZRO_OK)
-        st = zro__update_add(&opt->cycle.update, opt->scratch, first, runs, n);
+        st = zro__update_add(&opt->updater.update, opt->scratch, first, runs, n);
     zro__free(runs);
     return st;
 }
@@ -164,7 +164,7 @@ static zro_status make_views(zro_optim *opt, size_t first, zro__call call)
 
     if (st == ZRO_OK)
         n = packing_order(opt, first, order, done);
-    st = zro__views_make(opt->cycle.group, opt->account, order, n, call, st, &views);
+    st = zro__views_make(opt->group, opt->account, ZRO__DATA, order, n, call, st, &views);
     zro__arena_free(&arena);
     if (st != ZRO_OK)
         return st;
@@ -173,13 +173,42 @@ static zro_status make_views(zro_optim *opt, size_t first, zro__call call)
     return ZRO_OK;
 }
 
-/* Makes the lists of what a step delivers, for the parameters from `first` on. */
-static zro_status make_batches(zro_optim *opt, size_t first, zro__call call)
+/* Makes one list of what travels, from one array of each parameter to one of each, and puts it before `head`. */
+static zro_status make_list(zro_optim *opt, zro__side from, zro__side to, const zro__owned *owned, size_t n, zro__call call,
+                            zro_status st, zro__batches **head)
+{
+    zro__batches *batches = NULL;
+
+    if (st == ZRO_OK)
+        st = zro__batches_make(opt->group, opt->account, from, to, owned, n, &batches);
+    st = zro__batches_compare(opt->group, batches, call, st);
+    if (st != ZRO_OK) {
+        zro__batches_free(batches);
+        return st;
+    }
+    batches->next = *head;
+    *head = batches;
+    return ZRO_OK;
+}
+
+/* Finds out, for all ranks alike, whether the gradients can be reached in place. */
+static zro_status find_reach(zro_optim *opt, zro__call call)
+{
+    uint64_t can = opt->group->ranks.one_machine && opt->group->ranks.fast == ZRO_ON
+                   && zro__batches_reachable(opt->group, opt->updater.fused);
+    int same = 0;
+    zro_status st = zro__is_same(&opt->group->ranks.board, call, can, &same);
+
+    opt->updater.reachable = same && can;
+    return st;
+}
+
+/* Makes the lists of what a step delivers and, in an attached optimizer, of what it averages, for the parameters from `first` on. */
+static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
 {
     size_t n;
     const zro_range *ranges = zro__optim_ranges(opt, first, opt->n_params, &n);
     zro__owned *owned = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n, sizeof *owned);
-    zro__batches *batches = NULL;
     zro_status st = ZRO_OK;
 
     if (owned == NULL)
@@ -190,17 +219,18 @@ static zro_status make_batches(zro_optim *opt, size_t first, zro__call call)
         e->handed = zro__param_place(e->param) != NULL ? e->param->data : NULL;
         owned[i] = (zro__owned){ e->param, e->name, &ranges[i] };
     }
-    if (st == ZRO_OK)
-        st = zro__batches_make(opt->cycle.group, opt->account, owned, n, &batches);
-    zro__free(owned);
-    st = zro__batches_compare(opt->cycle.group, batches, call, st);
-    if (st != ZRO_OK) {
-        zro__batches_free(batches);
-        return st;
+    st = make_list(opt, ZRO__DATA, ZRO__DATA, owned, n, call, st, &opt->updater.publish);
+    if (st == ZRO_OK && opt->attaches) {
+        st = make_list(opt, ZRO__GRADS, ZRO__GRADS, owned, n, call, st, &opt->updater.average);
+        if (st == ZRO_OK)
+            st = make_list(opt, ZRO__GRADS, ZRO__DATA, owned, n, call, st, &opt->updater.fused);
+        if (st == ZRO_OK)
+            st = find_reach(opt, call);
+        if (st == ZRO_OK)
+            st = zro__vote(&opt->group->ranks.board, call, zro__cycle_attach(opt->cycle, &opt->updater));
     }
-    batches->next = opt->cycle.batches;
-    opt->cycle.batches = batches;
-    return ZRO_OK;
+    zro__free(owned);
+    return st;
 }
 
 zro_status zro__optim_reserve_norms(zro_optim *opt)
@@ -208,7 +238,7 @@ zro_status zro__optim_reserve_norms(zro_optim *opt)
     size_t n;
     const zro_range *ranges = zro__optim_ranges(opt, 0, opt->n_params, &n);
 
-    return zro__norms_reserve(&opt->cycle.norms, opt->cycle.group, opt->account, ranges, n);
+    return zro__norms_reserve(&opt->updater.norms, opt->group, opt->account, ranges, n);
 }
 
 /* ---- the whole ---- */
@@ -217,21 +247,29 @@ zro_status zro__optim_reserve_norms(zro_optim *opt)
 typedef struct mark {
     size_t n_params, n_blocks, n_groups;
     zro__views *views;
-    zro__batches *batches;
+    zro__batches *publish, *average, *fused;
     int planned;
 } mark;
 
+/* Frees the lists that came since. */
+static void drop_lists(zro__batches **now, zro__batches *before)
+{
+    if (*now == before)
+        return;
+    (*now)->next = NULL;
+    zro__batches_free(*now);
+    *now = before;
+}
+
 static void undo(zro_optim *opt, const mark *m)
 {
-    zro__cycle *c = &opt->cycle;
+    zro__shard *shard = zro__optim_shard(opt);
 
-    while (c->update.shard.n_groups > m->n_groups)
-        zro__shard_drop(&c->update.shard);
-    if (c->batches != m->batches) {
-        c->batches->next = NULL;
-        zro__batches_free(c->batches);
-        c->batches = m->batches;
-    }
+    while (shard->n_groups > m->n_groups)
+        zro__shard_drop(shard);
+    drop_lists(&opt->updater.publish, m->publish);
+    drop_lists(&opt->updater.average, m->average);
+    drop_lists(&opt->updater.fused, m->fused);
     if (opt->views != m->views) {
         opt->views->next = NULL;
         zro__views_undo(opt->views, 1);
@@ -266,17 +304,17 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
 /* The part that all ranks do together; where no parameters were added there is nothing to do. */
 static zro_status settle(zro_optim *opt, size_t first, zro__call call)
 {
-    zro_status st = first < opt->n_params ? zro__enter(opt->cycle.group) : ZRO_OK;
+    zro_status st = first < opt->n_params ? zro__enter(opt->group) : ZRO_OK;
 
     if (st != ZRO_OK || first == opt->n_params)
         return st;
     if (opt->bucket_views == ZRO_ON)
         st = make_views(opt, first, call);
     if (st == ZRO_OK)
-        st = make_batches(opt, first, call);
-    if (st == ZRO_OK && zro__cycle_measures(&opt->cycle))
+        st = make_lists(opt, first, call);
+    if (st == ZRO_OK && zro__updater_measures_norm(&opt->updater))
         st = zro__optim_reserve_norms(opt);
-    return zro__leave(opt->cycle.group, st);
+    return zro__leave(opt->group, st);
 }
 
 zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_group *groups, size_t n_groups,
@@ -286,7 +324,13 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
     size_t at;
 
     if (opt != NULL)
-        m = (mark){ opt->n_params, opt->n_blocks, opt->cycle.update.shard.n_groups, opt->views, opt->cycle.batches, 0 };
+        m = (mark){ .n_params = opt->n_params,
+                    .n_blocks = opt->n_blocks,
+                    .n_groups = zro__optim_shard(opt)->n_groups,
+                    .views = opt->views,
+                    .publish = opt->updater.publish,
+                    .average = opt->updater.average,
+                    .fused = opt->updater.fused };
     if (st == ZRO_OK)
         st = add(opt, groups, n_groups, plan, &m);
     at = m.n_params;
@@ -296,7 +340,7 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
         st = zro__optim_compare(opt, group, m.n_params, call, st);
     if (st == ZRO_OK && group != NULL)
         st = settle(opt, m.n_params, call);
-    if (st == ZRO_OK && group == NULL && zro__cycle_measures(&opt->cycle))
+    if (st == ZRO_OK && group == NULL && zro__updater_measures_norm(&opt->updater))
         st = zro__optim_reserve_norms(opt);
     if (st != ZRO_OK && opt != NULL)
         undo(opt, &m);

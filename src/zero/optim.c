@@ -76,7 +76,7 @@ void zro__optim_retain(zro_optim *opt)
 
 static int is_alive(const zro_optim *opt)
 {
-    return opt->cycle.group == NULL || zro__view_is_alive(opt->cycle.group->seat->view);
+    return opt->group == NULL || zro__view_is_alive(opt->group->seat->view);
 }
 
 /* The last one frees; acquire and release so that it sees what the others did. */
@@ -85,25 +85,27 @@ void zro__optim_release(zro_optim *opt)
     if (atomic_fetch_sub_explicit(&opt->refs, 1, memory_order_acq_rel) > 1)
         return;
     zro__views_undo(opt->views, is_alive(opt));
-    zro__cycle_free(&opt->cycle);
-    zro_plan_destroy(opt->plan);                              /* after what has its names */
-    if (opt->cycle.group == NULL && getpid() == opt->process) /* a forked child has no threads to join */
+    if (opt->cycle != NULL)
+        zro__cycle_detach(opt->cycle, &opt->updater);
+    zro__updater_free(&opt->updater);
+    zro_plan_destroy(opt->plan);                        /* after what has its names */
+    if (opt->group == NULL && getpid() == opt->process) /* a forked child has no threads to join */
         zro__pool_destroy(opt->pool);
     zro__free(opt->defaults);
     zro__free(opt->scratch);
     zro__free(opt->params);
-    zro_group_destroy(opt->cycle.group); /* last: it keeps the account */
+    zro__cycle_release(opt->cycle); /* last: its group keeps the account */
     zro__free(opt);
 }
 
 int zro__optim_rank(const zro_optim *opt)
 {
-    return opt->cycle.group != NULL ? opt->cycle.group->ranks.board.rank : 0;
+    return opt->group != NULL ? opt->group->ranks.board.rank : 0;
 }
 
 int zro__optim_ranks(const zro_optim *opt)
 {
-    return opt->cycle.group != NULL ? opt->cycle.group->ranks.board.size : 1;
+    return opt->group != NULL ? opt->group->ranks.board.size : 1;
 }
 
 void zro_optim_destroy(zro_optim *opt)
@@ -141,58 +143,104 @@ static __attribute__((noinline)) zro_status build(zro_optim *opt, const zro_rule
     if (opt->defaults == NULL || opt->scratch == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: an optimizer");
     st = rule != NULL ? zro__values_read(rule, NULL, rule_config, NULL, 0, opt->defaults) : ZRO_OK;
-    if (st == ZRO_OK && opt->cycle.group == NULL && opt->settings.threads > 1)
+    if (st == ZRO_OK && opt->group == NULL && opt->settings.threads > 1)
         st = zro__pool_create(opt->account, opt->settings.threads, &opt->pool);
     if (st != ZRO_OK)
         return st;
-    zro__cycle_init(&opt->cycle, config);
-    return zro__update_init(&opt->cycle.update, rule, zro__kernels_get(opt->settings.kernels), opt->pool, opt->account, config);
+    zro__updater_init(&opt->updater, config);
+    return zro__update_init(&opt->updater.update, rule, zro__kernels_get(opt->settings.kernels), opt->pool, opt->account,
+                            config);
 }
 
-/* A handle that can be released, or NULL; takes the group. */
-static zro_optim *new_handle(zro_group *group, const zro_settings *settings)
+/* A handle that can be released, or NULL; takes the cycle. */
+static zro_optim *new_handle(zro__cycle *cycle, const zro_settings *settings)
 {
+    zro_group *group = cycle->group;
     zro_optim *opt = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *opt);
 
     if (opt == NULL)
         return NULL;
     atomic_init(&opt->refs, 1);
     opt->process = getpid();
-    opt->cycle.group = group;
+    opt->cycle = opt->updater.cycle = cycle;
+    opt->group = group;
     opt->account = group != NULL ? &group->seat->account : &opt->own;
     opt->settings = group != NULL ? group->settings : *settings;
     opt->pool = group != NULL ? group->ranks.pool : NULL;
     return opt;
 }
 
+/* The ddp in a config that may be of an older program, which has no such field. */
+static zro_ddp *ddp_of(const zro_optim_config *config)
+{
+    const size_t end = offsetof(zro_optim_config, ddp) + sizeof config->ddp;
+
+    return config != NULL && config->struct_size >= end ? config->ddp : NULL;
+}
+
+/* A cycle of its own, which takes the duplicate of the group, or that of a ddp, which has been made of the same ranks. */
+static zro_status take_cycle(zro_group *own, const zro_optim_config *config, zro__cycle **out)
+{
+    *out = zro__cycle_of_ddp(ddp_of(config));
+    if (*out == NULL)
+        return zro__cycle_create(own, own != NULL ? &own->seat->account : NULL, out);
+    zro__cycle_retain(*out);
+    return ZRO_OK;
+}
+
+static zro_status check_ddp(const zro__cycle *cycle, const zro_group *group, int attaches)
+{
+    int same = !attaches || (group != NULL && zro_group_size(group) == zro_group_size(cycle->group));
+
+    for (int r = 0; attaches && same && r < zro_group_size(group); r++)
+        same = zro_group_label(group, r) == zro_group_label(cycle->group, r);
+    return same ? ZRO_OK
+                : zro__fail(
+                    ZRO_ERR_INVALID,
+                    "optim_create: an optimizer that is attached to a ddp is sharded over its ranks: pass the group that "
+                    "the ddp was made with");
+}
+
 zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
                             const void *rule_config, const zro_optim_config *config, zro_optim **out)
 {
     zro_optim_config c = default_config;
-    zro_group *own = NULL;
+    zro__cycle *cycle = NULL;
     zro_optim *opt = NULL;
     zro__fpmode mode;
-    zro_status st = group != NULL ? zro_group_duplicate(group, &own) : ZRO_OK;
+    const int attaches = ddp_of(config) != NULL;
+    zro_group *own = NULL;
+    zro_status st = group != NULL && !attaches ? zro_group_duplicate(group, &own) : ZRO_OK;
 
     if (out != NULL)
         *out = NULL;
     if (st != ZRO_OK)
         return st;
-    st = check_create(groups, n_groups, rule, rule_config, out);
+    st = take_cycle(own, config, &cycle);
+    if (attaches)
+        own = cycle->group;
+    if (st == ZRO_OK)
+        st = check_ddp(cycle, group, attaches);
+    if (st == ZRO_OK)
+        st = check_create(groups, n_groups, rule, rule_config, out);
     if (rule == zro_rule_none())
         rule = NULL; /* inside the library there is none */
     if (st == ZRO_OK)
         st = read_config(config, rule, &c);
-    if (st == ZRO_OK && (opt = new_handle(own, &c.settings)) == NULL)
+    if (st == ZRO_OK && (opt = new_handle(cycle, &c.settings)) == NULL)
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: an optimizer");
+    if (opt != NULL)
+        opt->attaches = attaches;
     zro__fpmode_enter(&mode);
     if (st == ZRO_OK)
         st = build(opt, rule, rule_config, &c);
     st = zro__optim_extend(opt, own, groups, n_groups, c.plan, ZRO__CALL_OPTIM_CREATE, st);
     zro__fpmode_leave(&mode);
     if (st != ZRO_OK) {
-        if (opt == NULL)
+        if (opt == NULL && cycle == NULL)
             zro_group_destroy(own);
+        if (opt == NULL)
+            zro__cycle_release(cycle);
         zro_optim_destroy(opt);
         return st;
     }
@@ -222,19 +270,19 @@ static zro_status check_whole(const zro_optim *opt)
 {
     zro_status st = zro__optim_check_threads(opt);
 
-    return st == ZRO_OK ? zro__cycle_check(&opt->cycle) : st;
+    return st == ZRO_OK ? zro__cycle_check(opt->cycle) : st;
 }
 
 zro_status zro__optim_enter(zro_optim *opt)
 {
     zro_status st = check_whole(opt);
 
-    return st == ZRO_OK && opt->cycle.group != NULL ? zro__enter(opt->cycle.group) : st;
+    return st == ZRO_OK && opt->group != NULL ? zro__enter(opt->group) : st;
 }
 
 zro_status zro__optim_leave(zro_optim *opt, zro_status st)
 {
-    return opt->cycle.group != NULL ? zro__leave(opt->cycle.group, st) : st;
+    return opt->group != NULL ? zro__leave(opt->group, st) : st;
 }
 
 zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *group)
@@ -247,7 +295,7 @@ zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *grou
     if (group == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "optim_add_param_group: the parameter group is NULL");
     zro__fpmode_enter(&mode);
-    st = zro__optim_extend(opt, opt->cycle.group, group, 1, NULL, ZRO__CALL_ADD_PARAM_GROUP, st);
+    st = zro__optim_extend(opt, opt->group, group, 1, NULL, ZRO__CALL_ADD_PARAM_GROUP, st);
     zro__fpmode_leave(&mode);
     if (st == ZRO_OK)
         zro__optim_say_plan(opt);

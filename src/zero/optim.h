@@ -43,11 +43,20 @@ struct zro_optim {
     zro_plan *plan;
     zro_switch bucket_views;
     zro__views *views;
-    zro__cycle cycle;
+    zro__cycle *cycle;
+    zro_group *group; /* the cycle's: a duplicate of the one that was given, or that of the ddp; NULL: not sharded */
+    zro__updater updater;
+    int attaches;              /* 1: it is attached to a ddp, whose cycle it has */
     zro__entry *params;        /* by index */
     size_t n_params, capacity; /* capacity: how many entries have memory */
     size_t n_blocks;           /* of all parameters together */
 };
+
+/* What this rank owns, with its state. */
+static inline zro__shard *zro__optim_shard(const zro_optim *optim)
+{
+    return zro__updater_shard(&optim->updater);
+}
 
 /* A handle that was destroyed lives until the last of those who retained it has released it. */
 void zro__optim_retain(zro_optim *optim);

@@ -45,7 +45,7 @@ void zro_plateau_config_init(zro_plateau_config *config)
 /* Where the optimizer keeps a group's learning rate as it was before the first schedule; NaN before that. */
 static double *first_lr(const zro_schedule *s, size_t group)
 {
-    return &s->optim->cycle.update.shard.groups[group]->first_lr;
+    return &zro__optim_shard(s->optim)->groups[group]->first_lr;
 }
 
 static zro_status read_values(zro_schedule *s)

@@ -372,7 +372,7 @@ static int differs_from_first(const zro_schedule *s)
     int differs = 0;
 
     for (size_t g = 0; s->n_children == 0 && g < s->n_groups && s->args.kind != ZRO__SCHEDULE_PLATEAU; g++)
-        differs |= s->base[g] != s->optim->cycle.update.shard.groups[g]->first_lr;
+        differs |= s->base[g] != zro__optim_shard(s->optim)->groups[g]->first_lr;
     for (size_t i = 0; i < s->n_children; i++)
         differs |= differs_from_first(s->children[i]);
     return differs;

@@ -43,7 +43,7 @@ static void fill_records(gathering *g)
 
         if (g->ranges[i].owner != zro__optim_rank(g->opt))
             continue;
-        piece = zro__shard_find(&g->opt->cycle.update.shard, g->ranges[i].param, &group);
+        piece = zro__shard_find(zro__optim_shard(g->opt), g->ranges[i].param, &group);
         record[0] = piece->present;
         for (size_t s = 0; 1 + s < g->stride; s++)
             record[1 + s] = *zro__slot_number(g->opt, group, piece, s);
@@ -60,7 +60,7 @@ static zro_status exchange_records(gathering *g)
     for (size_t i = 0; i < g->n_ranges; i++)
         zro__parts_append(g->parts, &n, i * g->stride * sizeof *g->record, g->stride, g->ranges[i].owner);
     x = zro__delivery(ZRO__CALL_CONSOLIDATE, ZRO_F64, g->record, bytes, g->parts, n, g->n_ranges * g->stride);
-    return zro__xfer_run(&g->opt->cycle.group->ranks, &x);
+    return zro__xfer_run(&g->opt->group->ranks, &x);
 }
 
 /* Two owners of one parameter differ in number k of their records. */
@@ -101,7 +101,7 @@ static int has_slot(const gathering *g, size_t range, size_t s)
 
 static zro_status add_group(zro_state *state, const zro_optim *opt, size_t k)
 {
-    const zro__shard_group *group = opt->cycle.update.shard.groups[k];
+    const zro__shard_group *group = zro__optim_shard(opt)->groups[k];
     zro_status st = zro_state_add_group(state, NULL, 0);
 
     for (size_t v = 0; st == ZRO_OK && opt->rule != NULL && v < opt->rule->n_hypers; v++) {
@@ -138,11 +138,11 @@ static zro_status add_param(gathering *g, size_t range)
 /* Everything but the arrays. */
 static zro_status make_state(gathering *g)
 {
-    const zro__cycle *c = &g->opt->cycle;
-    const zro_progress progress = { .steps = c->n_steps,
-                                    .scale = c->scales == ZRO_ON ? (double)c->scaler.scale : 0,
-                                    .growth_tracker = c->scaler.tracker,
-                                    .n_skipped = c->n_skipped };
+    const zro__updater *u = &g->opt->updater;
+    const zro_progress progress = { .steps = u->n_steps,
+                                    .scale = u->scales == ZRO_ON ? (double)u->scaler.scale : 0,
+                                    .growth_tracker = u->scaler.tracker,
+                                    .n_skipped = u->n_skipped };
     size_t group = 0;
     zro_status st = zro_state_create(g->opt->rule != NULL ? g->opt->rule->name : "", &g->state);
 
@@ -172,7 +172,7 @@ static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
     const size_t size = zro_dtype_bytes(zro__slot_type(g->opt, s, g->opt->params[r->param].dtype));
     zro__shard_group *group = NULL;
     const zro__piece *piece =
-        r->owner == zro__optim_rank(g->opt) ? zro__shard_find(&g->opt->cycle.update.shard, r->param, &group) : NULL;
+        r->owner == zro__optim_rank(g->opt) ? zro__shard_find(zro__optim_shard(g->opt), r->param, &group) : NULL;
 
     return zro__move(&g->moves, r->owner, piece != NULL ? zro__shard_slot(group, piece, s) : NULL,
                      to != NULL ? to + r->first * size : NULL, r->count * size);
@@ -236,9 +236,9 @@ static zro_status agree(const gathering *g, zro_status st)
 
     snprintf(to, sizeof to, g->to == ZRO_ALL ? "ZRO_ALL" : "%d", g->to);
     snprintf(text, sizeof text, "to = %s%s", to, g->with_data ? ", with data" : "");
-    return zro__cycle_is_shared(&g->opt->cycle) ? zro__agree(&g->opt->cycle.group->ranks.board, ZRO__CALL_CONSOLIDATE,
-                                                             "the arguments of optim_consolidate", text, &number, st)
-                                                : st;
+    return zro__cycle_is_shared(g->opt->cycle) ? zro__agree(&g->opt->group->ranks.board, ZRO__CALL_CONSOLIDATE,
+                                                            "the arguments of optim_consolidate", text, &number, st)
+                                               : st;
 }
 
 /* Inside the lane. */
@@ -250,13 +250,13 @@ static zro_status consolidate(gathering *g, zro_status st)
     if (st != ZRO_OK)
         return st;
     fill_records(g);
-    if (zro__cycle_is_shared(&g->opt->cycle))
+    if (zro__cycle_is_shared(g->opt->cycle))
         st = exchange_records(g);
     if (st == ZRO_OK)
         st = check_records(g);
     if (st != ZRO_OK)
         return st;
-    st = zro__cycle_vote(&g->opt->cycle, ZRO__CALL_CONSOLIDATE, g->gets ? make_state(g) : ZRO_OK);
+    st = zro__cycle_vote(g->opt->cycle, ZRO__CALL_CONSOLIDATE, g->gets ? make_state(g) : ZRO_OK);
     for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++)
         st = gather_range(g, i);
     return st == ZRO_OK ? zro__moves_send(&g->moves) : st;
@@ -273,12 +273,12 @@ static zro_status consolidate_to(zro_optim *opt, int to, int with_data, zro_stat
         return st;
     if (out == NULL)
         mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: out is NULL");
-    else if (opt->cycle.group != NULL && to != ZRO_ALL && (to < 0 || to >= zro__optim_ranks(opt)))
+    else if (opt->group != NULL && to != ZRO_ALL && (to < 0 || to >= zro__optim_ranks(opt)))
         mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: to = %d, must be one of %d ranks or ZRO_ALL", to,
                          zro__optim_ranks(opt));
     if (mine == ZRO_OK && with_data)
         mine = zro__optim_check_data(opt);
-    g.gets = !zro__cycle_is_shared(&opt->cycle) || to == ZRO_ALL || to == zro__optim_rank(opt);
+    g.gets = !zro__cycle_is_shared(opt->cycle) || to == ZRO_ALL || to == zro__optim_rank(opt);
     st = zro__optim_leave(opt, consolidate(&g, mine));
     zro__arena_free(&g.arena);
     if (st != ZRO_OK) {

@@ -63,11 +63,11 @@ static zro_status check_groups(const zro_optim *opt, const zro_state *state)
                          "optim_load: the state has %zu parameters in %zu groups, the optimizer %zu parameters in %zu groups",
                          zro_state_params(state), zro_state_groups(state), opt->n_params, zro_optim_groups(opt));
     for (size_t k = 0; k < zro_optim_groups(opt); k++)
-        if (state->groups[k].first != opt->cycle.update.shard.groups[k]->first_index)
+        if (state->groups[k].first != zro__optim_shard(opt)->groups[k]->first_index)
             return zro__fail(
                 ZRO_ERR_INVALID,
                 "optim_load: parameter group %zu begins with parameter %zu in the state, with %zu in the optimizer", k,
-                state->groups[k].first, opt->cycle.update.shard.groups[k]->first_index);
+                state->groups[k].first, zro__optim_shard(opt)->groups[k]->first_index);
     return ZRO_OK;
 }
 
@@ -177,7 +177,7 @@ static zro_status read_values(loading *l, size_t group)
     double *values = rule != NULL ? l->values + group * rule->n_hypers : NULL;
 
     if (rule != NULL)
-        memcpy(values, l->opt->cycle.update.shard.groups[group]->values, rule->n_hypers * sizeof *values);
+        memcpy(values, zro__optim_shard(l->opt)->groups[group]->values, rule->n_hypers * sizeof *values);
     if (takes_other(l->opt, l->state))
         take_other_rule(rule, l->state->table, values);
     l->first_lr[group] = NAN;
@@ -216,7 +216,7 @@ static zro_status check_data(zro_optim *opt)
 {
     zro_status st = zro__optim_check_data(opt);
 
-    return st == ZRO_OK && opt->cycle.group != NULL ? zro__batches_inspect(opt->cycle.group, opt->cycle.batches) : st;
+    return st == ZRO_OK && opt->group != NULL ? zro__batches_inspect(opt->group, opt->updater.publish) : st;
 }
 
 static zro_status check_all(loading *l)
@@ -224,7 +224,7 @@ static zro_status check_all(loading *l)
     const float scale = (float)l->state->progress.scale;
     zro_status st = check_groups(l->opt, l->state);
 
-    if (st == ZRO_OK && l->opt->cycle.scales == ZRO_ON && l->state->progress.scale != 0 && !(scale > 0 && isfinite(scale)))
+    if (st == ZRO_OK && l->opt->updater.scales == ZRO_ON && l->state->progress.scale != 0 && !(scale > 0 && isfinite(scale)))
         st = zro__fail(ZRO_ERR_INVALID, "optim_load: loss scale %g, must be above 0 and finite in f32",
                        l->state->progress.scale);
     for (size_t k = 0; st == ZRO_OK && k < zro_optim_groups(l->opt); k++)
@@ -248,7 +248,7 @@ static zro_status ensure(loading *l)
     zro_status st = ZRO_OK;
 
     for (size_t k = 0; st == ZRO_OK && rule != NULL && k < zro_optim_groups(l->opt); k++)
-        st = zro__shard_ensure(&l->opt->cycle.update.shard, k, l->values + k * rule->n_hypers, l->needed[k]);
+        st = zro__shard_ensure(zro__optim_shard(l->opt), k, l->values + k * rule->n_hypers, l->needed[k]);
     return st;
 }
 
@@ -278,7 +278,7 @@ static uint64_t hash_of(const loading *l)
 
 static zro_status agree(loading *l, zro_status st)
 {
-    zro_group *g = l->opt->cycle.group;
+    zro_group *g = l->opt->group;
     const zro__claim claim = { .what = "the ranks' states",
                                .hash = st == ZRO_OK ? hash_of(l) : 0,
                                .otherwise = "optim_load: the ranks' states differ in values, slots, steps or loss scale; load "
@@ -316,7 +316,7 @@ static void load_piece(loading *l, zro__shard_group *g, zro__piece *p)
 static char *find_place(const loading *l, const zro_range *r, const zro__state_slot *slot)
 {
     zro__shard_group *group = NULL;
-    const zro__piece *p = zro__shard_find(&l->opt->cycle.update.shard, r->param, &group);
+    const zro__piece *p = zro__shard_find(zro__optim_shard(l->opt), r->param, &group);
 
     if (slot->name == ZRO__STATE_NONE)
         return (char *)p->param->data + r->first * zro_dtype_bytes(slot->dtype);
@@ -363,7 +363,7 @@ static zro_status load_ranges(loading *l, int rank)
 /* What this rank owns, without a transfer: it says that it touches data that others may have, too. */
 static zro_status copy_ranges(loading *l, int rank)
 {
-    zro__board *board = zro__cycle_is_shared(&l->opt->cycle) ? &l->opt->cycle.group->ranks.board : NULL;
+    zro__board *board = zro__cycle_is_shared(l->opt->cycle) ? &l->opt->group->ranks.board : NULL;
     zro_status st = ZRO_OK;
 
     if (board != NULL)
@@ -397,17 +397,14 @@ static zro_status load_arrays(loading *l)
  * elsewhere on each rank is delivered.  A rank that is lost on the way leaves torn parameters, and they are marked as in a step. */
 static zro_status write_arrays(loading *l)
 {
-    zro__cycle *c = &l->opt->cycle;
     zro_status st;
 
     if (!l->has_data)
         return load_arrays(l);
-    c->begun += c->begun == c->published;
-    if (c->group != NULL)
-        zro__step_begin(&c->group->ranks.board, c->begun);
+    zro__updater_begin(&l->opt->updater);
     (void)ZRO__POINT("load.begun");
     st = load_arrays(l);
-    return st == ZRO_OK ? zro__cycle_deliver(c) : st;
+    return st == ZRO_OK ? zro__updater_deliver(&l->opt->updater) : st;
 }
 
 /* ---- the whole ---- */
@@ -415,11 +412,12 @@ static zro_status write_arrays(loading *l)
 static void load(loading *l)
 {
     const zro_rule *rule = l->opt->rule;
-    zro__cycle *c = &l->opt->cycle;
+    zro__updater *u = &l->opt->updater;
+    const zro__shard *shard = zro__updater_shard(u);
     const zro_progress *progress = &l->state->progress;
 
-    for (size_t k = 0; k < c->update.shard.n_groups; k++) {
-        zro__shard_group *g = c->update.shard.groups[k];
+    for (size_t k = 0; k < shard->n_groups; k++) {
+        zro__shard_group *g = shard->groups[k];
 
         if (rule != NULL)
             memcpy(g->values, l->values + k * rule->n_hypers, rule->n_hypers * sizeof *g->values);
@@ -430,11 +428,11 @@ static void load(loading *l)
     }
     l->opt->n_loads++;
     l->opt->loaded_steps = progress->steps;
-    c->n_steps = progress->steps;
-    c->n_skipped = progress->n_skipped;
-    if (c->scales == ZRO_ON && progress->scale > 0) {
-        zro__scaler_set(&c->scaler, progress->scale);
-        c->scaler.tracker = progress->growth_tracker < c->scaler.interval ? progress->growth_tracker : 0;
+    u->n_steps = progress->steps;
+    u->n_skipped = progress->n_skipped;
+    if (u->scales == ZRO_ON && progress->scale > 0) {
+        zro__scaler_set(&u->scaler, progress->scale);
+        u->scaler.tracker = progress->growth_tracker < u->scaler.interval ? progress->growth_tracker : 0;
     }
 }
 

@@ -42,14 +42,14 @@ zro_status zro__moves_send(zro__moves *m)
     }
     m->n_parts = 0;
     m->bytes = 0;
-    return zro__xfer_run(&m->opt->cycle.group->ranks, &x);
+    return zro__xfer_run(&m->opt->group->ranks, &x);
 }
 
 zro_status zro__move(zro__moves *m, int source, const void *from, void *to, size_t bytes)
 {
     if (bytes == 0)
         return ZRO_OK;
-    if (!zro__cycle_is_shared(&m->opt->cycle)) {
+    if (!zro__cycle_is_shared(m->opt->cycle)) {
         memcpy(to, from, bytes);
         return ZRO_OK;
     }

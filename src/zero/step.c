@@ -16,16 +16,16 @@
 
 static void say_stepped(zro_optim *opt)
 {
-    if (opt->cycle.skipped)
+    if (opt->updater.skipped)
         zro__log(&opt->settings, ZRO_LOG_WARN, "step %" PRIu64 " skipped: a gradient is not finite; loss scale %g",
-                 opt->cycle.n_steps, (double)opt->cycle.scaler.scale);
-    if (opt->cycle.n_active > 0 || opt->cycle.update.shard.n_blocks == 0 || opt->rule == NULL || opt->said_idle)
+                 opt->updater.n_steps, (double)opt->updater.scaler.scale);
+    if (opt->updater.n_active > 0 || zro__optim_shard(opt)->n_blocks == 0 || opt->rule == NULL || opt->said_idle)
         return;
     opt->said_idle = 1;
     zro__log(&opt->settings, ZRO_LOG_WARN,
              "step %" PRIu64 " updated nothing%s: no parameter has a gradient; after backward call zro_params_mark_grads or "
              "zro_param_set_grad, or set grad_present",
-             opt->cycle.n_steps, zro__optim_ranks(opt) > 1 ? " of what this rank owns" : "");
+             opt->updater.n_steps, zro__optim_ranks(opt) > 1 ? " of what this rank owns" : "");
 }
 
 /* Says once that parameters were frozen, or are trained again; of several at a time it names the first. */
@@ -90,44 +90,38 @@ static zro_status inspect(zro_optim *opt)
 }
 
 /* `st` is the result of the program's closure; if it failed all ranks hear of it. */
-static zro_status step_local(zro_optim *opt, zro_status st, void *user)
+static zro_status step(zro_optim *opt, zro_status st, void *user, int publishes)
 {
     const zro__claim claim = zro__optim_ranks(opt) > 1 ? zro__optim_claim_step(opt) : (zro__claim){ 0 };
     zro_status compared = zro__optim_compare_first_arrays(opt);
 
     if (compared != ZRO_OK)
         return compared;
-    st = zro__cycle_step(&opt->cycle, &claim, st == ZRO_OK ? inspect(opt) : st, user);
+    st = zro__cycle_step(opt->cycle, &opt->updater, &claim, st == ZRO_OK ? inspect(opt) : st, user, publishes);
     if (st == ZRO_OK)
         say_stepped(opt);
     return st;
-}
-
-static zro_status step(zro_optim *opt, zro_status st, void *user)
-{
-    st = step_local(opt, st, user);
-    return st == ZRO_OK && !opt->cycle.skipped ? zro__cycle_deliver(&opt->cycle) : st;
 }
 
 zro_status zro_optim_step_local(zro_optim *opt, void *user)
 {
     zro_status st = zro__optim_check_threads(opt);
 
-    return st == ZRO_OK ? step_local(opt, st, user) : st;
+    return st == ZRO_OK ? step(opt, st, user, 0) : st;
 }
 
 zro_status zro_optim_publish(zro_optim *opt)
 {
     zro_status st = zro__optim_check(opt);
 
-    return st == ZRO_OK ? zro__cycle_publish(&opt->cycle, inspect(opt)) : st;
+    return st == ZRO_OK ? zro__cycle_publish(opt->cycle, &opt->updater, inspect(opt)) : st;
 }
 
 zro_status zro_optim_step(zro_optim *opt, void *user)
 {
     zro_status st = zro__optim_check_threads(opt);
 
-    return st == ZRO_OK ? step(opt, st, user) : st;
+    return st == ZRO_OK ? step(opt, st, user, 1) : st;
 }
 
 /* Calls the closure.  If it fails the error text is its own; if not, the text of an earlier failure stays. */
@@ -154,7 +148,7 @@ zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_us
 
     if (st != ZRO_OK)
         return st;
-    st = step(opt, call_closure(fn, fn_user, &value), user);
+    st = step(opt, call_closure(fn, fn_user, &value), user, 1);
     if (loss != NULL)
         *loss = value;
     return st;
@@ -191,6 +185,7 @@ zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
         return zro__fail(ZRO_ERR_INVALID, "optim_zero_grad: how must be ZRO_ZERO_CLEAR, ZRO_ZERO_LEAVE or ZRO_ZERO_KEEP");
     z.params = opt->params;
     z.how = how;
+    zro__cycle_drop(opt->cycle, &opt->updater); /* also waits for the lane, which has the threads of the pool */
     zro__pool_run(opt->pool, zero_some, &z, opt->n_params);
     return ZRO_OK;
 }
@@ -217,22 +212,22 @@ static void refresh_tile(const zro__kernels *k, float *master, const char *data,
 static void refresh_master(zro_optim *opt, size_t param)
 {
     zro__shard_group *group = NULL;
-    const zro__piece *piece = zro__shard_find(&opt->cycle.update.shard, param, &group);
+    const zro__piece *piece = zro__shard_find(zro__optim_shard(opt), param, &group);
     float *master = piece != NULL ? zro__shard_slot(group, piece, ZRO__MASTER) : NULL;
 
     if (master == NULL || (piece->present >> ZRO__MASTER & 1) == 0)
         return;
     for (size_t i = 0; i < piece->count; i += TILE)
-        refresh_tile(opt->cycle.update.kernels, master + i, (const char *)piece->param->data + (piece->first + i) * 2,
+        refresh_tile(opt->updater.update.kernels, master + i, (const char *)piece->param->data + (piece->first + i) * 2,
                      piece->data_type, piece->count - i < TILE ? piece->count - i : TILE);
 }
 
 /* Inside the lane. */
 static zro_status publish_params(zro_optim *opt, size_t first, size_t end, int root, zro_status st)
 {
-    zro_group *g = opt->cycle.group;
+    zro_group *g = opt->group;
 
-    st = zro__cycle_vote(&opt->cycle, ZRO__CALL_PUBLISH, st);
+    st = zro__cycle_vote(opt->cycle, ZRO__CALL_PUBLISH, st);
     for (size_t i = first; st == ZRO_OK && i < end; i++) {
         if (g != NULL)
             st = zro__deliver_param(g, opt->params[i].param, i, root);
@@ -299,7 +294,9 @@ static zro_status clip_norm(zro_optim *opt, const char *call, double max_norm, d
         st = zro__check_norm_type(norm_type);
     if (st == ZRO_OK)
         st = check_float(opt);
-    return zro__cycle_clip_norm(&opt->cycle, max_norm, norm_type, st, norm);
+    if (st == ZRO_OK)
+        st = zro__cycle_check_reduced(&opt->updater, call);
+    return zro__updater_clip_norm(&opt->updater, max_norm, norm_type, st, norm);
 }
 
 zro_status zro_clip_grad_norm(zro_optim *opt, double max_norm, double norm_type, double *norm)
@@ -327,5 +324,7 @@ zro_status zro_clip_grad_value(zro_optim *opt, double max_value)
         st = zro__fail(ZRO_ERR_INVALID, "clip_grad_value: max_value = %g, must be above 0 and finite", max_value);
     if (st == ZRO_OK)
         st = check_float(opt);
-    return st == ZRO_OK ? zro__cycle_clip_value(&opt->cycle, max_value) : st;
+    if (st == ZRO_OK)
+        st = zro__cycle_check_reduced(&opt->updater, "clip_grad_value");
+    return st == ZRO_OK ? zro__updater_clip_value(&opt->updater, max_value) : st;
 }

@@ -475,7 +475,7 @@ static void set_up(zt_rank *t, const trial *x, state *s)
     s->has_group = s->has_optim = 1;
     zt_meet(t);
     trials_set_timeout(s->group, x->ms);
-    trials_set_timeout(s->twin.optim->cycle.group, x->ms);
+    trials_set_timeout(s->twin.optim->group, x->ms);
 }
 
 static void tear_down(state *s)

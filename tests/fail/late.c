@@ -190,7 +190,7 @@ static void set_up_twin(zt_rank *t, const trial *x, doing *d)
 
     twin_init(&d->twin, t, mode, specs, 3);
     twin_create(&d->twin, zro_rule_adam(), NULL, NULL, 0);
-    d->group = d->twin.optim->cycle.group;
+    d->group = d->twin.optim->group;
     for (size_t i = 0; i < 3; i++)
         add_array(d, d->twin.sharded[i].data, d->twin.count[i], is_once(x));
 }

@@ -1,0 +1,475 @@
+/* An updater: see updater.h. */
+#include "step/updater.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/point.h"
+#include "group/group.h"
+#include "step/cycle.h"
+
+void zro__updater_init(zro__updater *u, const zro_optim_config *config)
+{
+    u->clip_norm = config->clip_norm;
+    u->clip_type = config->clip_norm_type;
+    u->clip_value = config->clip_value;
+    u->scales = config->loss_scale;
+    u->skips = config->skip_non_finite == ZRO_ON || config->loss_scale == ZRO_ON ? ZRO_ON : ZRO_OFF;
+    u->scaler.scale = config->loss_scale == ZRO_ON ? (float)config->scale_init : 1;
+    u->scaler.growth = config->scale_growth;
+    u->scaler.backoff = config->scale_backoff;
+    u->scaler.interval = config->growth_interval;
+    u->norm = NAN;
+}
+
+void zro__updater_free(zro__updater *u)
+{
+    zro__batches_free(u->publish);
+    zro__batches_free(u->average);
+    zro__batches_free(u->fused);
+    zro__norms_free(&u->norms);
+    zro__update_free(&u->update);
+}
+
+int zro__updater_measures_norm(const zro__updater *u)
+{
+    return u->clip_norm != 0;
+}
+
+int zro__updater_measures_first(const zro__updater *u)
+{
+    return u->clip_norm != 0 || u->skips == ZRO_ON;
+}
+
+static zro__board *board_of(const zro__updater *u)
+{
+    return zro__cycle_is_shared(u->cycle) ? &u->cycle->group->ranks.board : NULL;
+}
+
+static void count_passes(const zro__updater *u, uint64_t n)
+{
+    if (u->cycle->group != NULL)
+        zro__count(&u->cycle->group->ranks.counters.passes, n);
+}
+
+/* The first vote of a step, which also compares what the ranks claim. */
+static zro_status agree(const zro__updater *u, const zro__claim *claim, zro_status st)
+{
+    zro__board *board = board_of(u);
+
+    return board != NULL ? zro__claim_agree(board, ZRO__CALL_STEP, claim, st) : st;
+}
+
+/* ---- decide ---- */
+
+/* What a step asks of all gradients. */
+typedef struct question {
+    double p;       /* which norm; 0: none */
+    int ask_finite; /* whether all are finite */
+    int finite;     /* the answer of this rank's shard; then of all */
+} question;
+
+static question ask(const zro__updater *u)
+{
+    return (question){ u->clip_norm != 0 ? u->clip_type : 0, u->skips == ZRO_ON, 1 };
+}
+
+static void measure(zro__updater *u, question *q)
+{
+    q->finite = zro__update_measure(&u->update, u->norms.partials, q->p, q->ask_finite);
+    count_passes(u, 1);
+}
+
+/* From this rank's answers to those of all. */
+static zro_status exchange(zro__updater *u, question *q, double *norm)
+{
+    zro_group *group = u->cycle->group;
+    const int shared = zro__cycle_is_shared(u->cycle);
+    double infinite = !q->finite;
+    zro_status st = ZRO_OK;
+
+    *norm = NAN;
+    (void)ZRO__POINT("cycle.measured");
+    if (shared && q->ask_finite)
+        st = zro_all_reduce(group, &infinite, 1, ZRO_F64, ZRO_MAX);
+    q->finite = infinite == 0;
+    if (st == ZRO_OK && shared && q->p != 0)
+        st = zro__norms_exchange(&u->norms, group);
+    if (st == ZRO_OK && q->p != 0)
+        *norm = zro__norm_of(u->norms.partials, u->norms.n, q->p);
+    return st;
+}
+
+/* *goes_on = 0: the step is skipped.  The norm is that of unscaled gradients. */
+static zro_status decide(zro__updater *u, question *q, zro__factors *f, double *norm, int *goes_on)
+{
+    zro_status st = exchange(u, q, norm);
+
+    *goes_on = q->finite;
+    *norm *= f->unscale;
+    if (u->clip_norm != 0 && !isinf(u->clip_norm)) /* infinite: only measured */
+        f->clip = zro__clip_factor(u->clip_norm, *norm);
+    return st;
+}
+
+/* ---- update ---- */
+
+void zro__updater_begin(const zro__updater *u)
+{
+    zro__cycle *c = u->cycle;
+
+    if (c->begun == c->published)
+        c->begun++;
+    if (c->group != NULL)
+        zro__step_begin(&c->group->ranks.board, c->begun);
+    (void)ZRO__POINT("cycle.begun");
+}
+
+/* All ranks have what changed. */
+static void end(const zro__updater *u)
+{
+    zro__cycle *c = u->cycle;
+
+    c->published = c->begun;
+    if (c->group != NULL)
+        zro__step_publish(&c->group->ranks.board, c->published);
+}
+
+/* Parameters that exist once are memory of all ranks. */
+static zro_status update(zro__updater *u, const zro__factors *factors, void *user)
+{
+    zro__board *board = board_of(u);
+    zro_status st = ZRO_OK;
+
+    if (board != NULL)
+        zro__touch_begin(board);
+    if (board != NULL && zro__is_broken(board->control))
+        st = zro__verdict_get(board->control);
+    if (st == ZRO_OK) {
+        zro__updater_begin(u);
+        u->update.steps = u->n_steps;
+        zro__update_run(&u->update, factors, user);
+        count_passes(u, 1);
+        (void)ZRO__POINT("cycle.updated");
+    }
+    if (board != NULL)
+        zro__touch_end(board);
+    /* The others may have given this rank up, and used the parameters for something else, while it updated them. */
+    return st == ZRO_OK && board != NULL && zro__is_broken(board->control) ? zro__verdict_get(board->control) : st;
+}
+
+static void finish(zro__updater *u, double norm, int goes_on)
+{
+    if (u->scales == ZRO_ON)
+        zro__scaler_update(&u->scaler, !goes_on);
+    u->norm = norm;
+    u->skipped = !goes_on;
+    u->n_skipped += u->skipped;
+    u->n_steps++;
+}
+
+static zro_status inspect(zro__updater *u, zro_status st)
+{
+    if (st == ZRO_OK)
+        st = zro__shard_scan(&u->update.shard);
+    return st == ZRO_OK ? zro__batches_inspect(u->cycle->group, u->publish) : st;
+}
+
+/* Owners have the average.  q: what was measured on the way there, in which the ranks have met and inspected everything; NULL: they
+ * have not. */
+static zro_status step(zro__updater *u, const zro__claim *claim, question *q, zro_status st, void *user)
+{
+    zro__factors factors = { zro__scaler_inverse(&u->scaler), 1, u->clip_value };
+    question own = ask(u);
+    const int met = q != NULL || zro__updater_measures_first(u);
+    double norm = NAN;
+    int goes_on = 1;
+
+    if (q == NULL)
+        st = inspect(u, st);
+    if (q == NULL && met) {
+        st = agree(u, claim, st);
+        if (st == ZRO_OK)
+            measure(u, &own);
+    }
+    if (st == ZRO_OK && zro__updater_measures_first(u))
+        st = decide(u, q != NULL ? q : &own, &factors, &norm, &goes_on);
+    if (st != ZRO_OK && met)
+        return st;
+    if (goes_on) {
+        if (st == ZRO_OK)
+            st = zro__update_begin(&u->update, user);
+        st = met ? zro__cycle_vote(u->cycle, ZRO__CALL_STEP, st) : agree(u, claim, st);
+    }
+    if (st == ZRO_OK && goes_on)
+        st = update(u, &factors, user);
+    if (st != ZRO_OK)
+        return st;
+    u->n_active = u->update.shard.n_active;
+    finish(u, norm, goes_on);
+    return ZRO_OK;
+}
+
+zro_status zro__updater_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+{
+    return step(u, claim, NULL, st, user);
+}
+
+/* ---- transfers of gradients ---- */
+
+/* Gradients that are being reduced, and what the owner does with them. */
+typedef struct passing {
+    zro__updater *u;
+    zro__reduction reduction;
+    const zro__factors *factors;
+    void *user;
+    question *question; /* or NULL: nothing is measured */
+    zro__shard_group *group;
+    zro__piece *piece; /* that the run under way is of */
+    atomic_int found;  /* a gradient is not finite */
+} passing;
+
+/* A part is a piece, whole. */
+static void find_piece(passing *w, size_t part)
+{
+    w->piece = zro__shard_find(&w->u->update.shard, w->reduction.batch->items[part].index, &w->group);
+}
+
+static zro__sources sources_of(const zro__applied *a)
+{
+    return (zro__sources){ a->reduce, a->src, a->dst, a->n_dst, a->stream };
+}
+
+static void next_fused(void *user, const zro__run *run)
+{
+    passing *w = user;
+
+    find_piece(w, run->part);
+    if (run->first == 0)
+        zro__update_prepare(&w->u->update, w->group, w->piece, w->user);
+    (void)ZRO__POINT("cycle.fused");
+}
+
+static void apply_fused(void *user, const zro__applied *a)
+{
+    passing *w = user;
+    const zro__sources sources = sources_of(a);
+
+    zro__update_apply(&w->u->update, w->group, w->piece, a->run.first, a->run.count, &sources, w->factors, w->user);
+}
+
+static void arrived_fused(void *user)
+{
+    passing *w = user;
+
+    zro__updater_begin(w->u);
+    w->u->update.steps = w->u->n_steps;
+    zro__update_take(&w->u->update);
+}
+
+/* Counts what this rank has updated.  Gradients without elements have a rule's single numbers all the same. */
+static void done_fused(void *user)
+{
+    passing *w = user;
+    const zro__batch *b = w->reduction.batch;
+
+    for (size_t i = 0; i < b->n_parts; i++) {
+        if (b->parts[i].owner != w->reduction.group->ranks.board.rank || (b->any[i / 64] >> i % 64 & 1) == 0)
+            continue;
+        w->u->n_active++;
+        if (b->parts[i].count > 0)
+            continue;
+        find_piece(w, i);
+        zro__update_prepare(&w->u->update, w->group, w->piece, w->user);
+    }
+}
+
+static void next_measured(void *user, const zro__run *run)
+{
+    find_piece(user, run->part);
+}
+
+static void apply_measured(void *user, const zro__applied *a)
+{
+    passing *w = user;
+    const zro__sources sources = sources_of(a);
+
+    if (!zro__update_measure_sources(&w->u->update, w->piece, a->run.first, a->run.count, &sources, w->u->norms.partials,
+                                     w->question->p, w->question->ask_finite))
+        atomic_store_explicit(&w->found, 1, memory_order_relaxed); /* read after the pool's own barrier */
+}
+
+static void start(passing *w, zro__updater *u, int to, const zro__claim *claim, void *user)
+{
+    w->u = u;
+    w->user = user;
+    w->reduction = zro__cycle_reduction(u->cycle, ZRO__CALL_STEP, to);
+    w->reduction.claim = claim;
+    w->reduction.user = w;
+}
+
+/* Replicas that get an owner's results in the same pass are deliveries, too. */
+static void count_deliveries(const zro__updater *u)
+{
+    for (const zro__batches *l = u->publish; l != NULL; l = l->next)
+        for (size_t k = 0; k < l->n; k++)
+            zro__count(&u->cycle->group->ranks.counters.deliveries, l->list[k].exists_once ? 0 : l->list[k].n_owners);
+}
+
+zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+{
+    const zro__factors factors = { 1, 1, u->clip_value };
+    passing w = { .factors = &factors };
+
+    start(&w, u, ZRO__TO_ALL, claim, user);
+    w.reduction.apply = apply_fused;
+    w.reduction.next = next_fused;
+    w.reduction.arrived = arrived_fused;
+    w.reduction.done = done_fused;
+    u->n_active = 0;
+    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, u->fused);
+    if (st == ZRO_OK)
+        st = zro__update_begin(&u->update, user);
+    st = zro__batches_reduce(&w.reduction, u->fused, st);
+    if (st != ZRO_OK)
+        return st;
+    count_passes(u, 1);
+    count_deliveries(u);
+    end(u);
+    finish(u, NAN, 1);
+    return ZRO_OK;
+}
+
+zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+{
+    question q = ask(u);
+    passing w = { .question = &q };
+
+    start(&w, u, ZRO__TO_OWNER, claim, user);
+    if (zro__updater_measures_first(u)) {
+        w.reduction.apply = apply_measured;
+        w.reduction.next = next_measured;
+    }
+    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, u->average);
+    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, u->publish);
+    if (q.p != 0)
+        zro__update_clear_partials(&u->update, u->norms.partials);
+    st = zro__batches_reduce(&w.reduction, u->average, st);
+    if (st != ZRO_OK)
+        return st;
+    count_passes(u, 1);
+    u->stage = ZRO__REDUCED;
+    q.finite = !atomic_load_explicit(&w.found, memory_order_relaxed);
+    return step(u, claim, &q, zro__shard_scan(&u->update.shard), user);
+}
+
+zro_status zro__updater_average(zro__updater *u)
+{
+    zro__reduction r = zro__cycle_reduction(u->cycle, ZRO__CALL_DDP_AVERAGE, ZRO__TO_ALL);
+    zro_status st = zro__batches_inspect(u->cycle->group, u->average);
+
+    if (u->stage == ZRO__READY)
+        st = zro__batches_reduce(&r, u->average, st);
+    else /* owners have it */
+        st = zro__cycle_vote(u->cycle, ZRO__CALL_DDP_AVERAGE, st);
+    for (zro__batches *l = u->average; u->stage == ZRO__REDUCED && st == ZRO_OK && l != NULL; l = l->next)
+        for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
+            zro__meeting m = { 0 };
+            zro__xfer x = zro__batch_transfer(l, &l->list[k], ZRO__CALL_DDP_AVERAGE, &m);
+
+            st = zro__xfer_run(&u->cycle->group->ranks, &x);
+        }
+    if (st != ZRO_OK)
+        return st;
+    count_passes(u, 1);
+    u->stage = ZRO__AVERAGED;
+    return ZRO_OK;
+}
+
+zro_status zro__updater_refuse(zro__updater *u, zro_status st)
+{
+    const int merges = !zro__updater_measures_first(u);
+    zro__reduction r = zro__cycle_reduction(u->cycle, ZRO__CALL_STEP, merges ? ZRO__TO_ALL : ZRO__TO_OWNER);
+
+    return zro__batches_reduce(&r, merges ? u->fused : u->average, st);
+}
+
+/* ---- publish ---- */
+
+zro_status zro__updater_deliver(zro__updater *u)
+{
+    zro_status st = ZRO_OK;
+    int moved = 0;
+
+    if (zro__cycle_is_shared(u->cycle))
+        st = zro__batches_deliver(u->cycle->group, u->publish, &moved);
+    count_passes(u, (uint64_t)moved);
+    if (st == ZRO_OK)
+        end(u);
+    return st;
+}
+
+zro_status zro__updater_publish(zro__updater *u, zro_status st)
+{
+    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, u->publish);
+    st = zro__cycle_vote(u->cycle, ZRO__CALL_PUBLISH, st);
+    if (st != ZRO_OK)
+        return st;
+    zro__updater_begin(u);
+    return zro__updater_deliver(u);
+}
+
+/* ---- clipping as a call ---- */
+
+static __attribute__((noinline)) zro_status clip(zro__updater *u, double max, double p, zro_status st, double *norm)
+{
+    zro__factors factors = { 1, 1, 0 };
+    question q = { p, 0, 1 };
+    char arguments[80];
+    uint64_t number = 0;
+
+    snprintf(arguments, sizeof arguments, "max_norm = %.17g, norm_type = %.17g", max, p);
+    if (st == ZRO_OK)
+        st = zro__shard_scan(&u->update.shard);
+    if (board_of(u) != NULL)
+        st = zro__agree(board_of(u), ZRO__CALL_NORM, "the arguments of clip_grad_norm", arguments, &number, st);
+    if (st == ZRO_OK) {
+        measure(u, &q);
+        st = exchange(u, &q, norm);
+    }
+    if (st != ZRO_OK)
+        return st;
+    factors.clip = zro__clip_factor(max, *norm);
+    if (max >= 0)
+        zro__update_grads(&u->update, &factors);
+    return ZRO_OK;
+}
+
+zro_status zro__updater_clip_value(zro__updater *u, double max)
+{
+    zro__factors factors = { 1, 1, max };
+    zro_status st = zro__shard_scan(&u->update.shard);
+
+    if (st == ZRO_OK)
+        zro__update_grads(&u->update, &factors);
+    return st;
+}
+
+zro_status zro__updater_clip_norm(zro__updater *u, double max, double p, zro_status st, double *norm)
+{
+    double found = NAN;
+    zro__fpmode mode;
+    zro_status entered = zro__cycle_enter(u->cycle, &mode);
+
+    if (entered != ZRO_OK)
+        return entered;
+    st = zro__cycle_leave(u->cycle, &mode, clip(u, max, p, st, &found));
+    if (st == ZRO_OK && norm != NULL)
+        *norm = found;
+    return st;
+}

@@ -1,0 +1,87 @@
+/* An updater: how one optimizer takes the gradients of what this rank owns to parameters on all ranks.
+ *
+ * Its stages are: reduce (the average over ranks; of an updater that is attached to a ddp), decide (what must be known of all
+ * gradients first: norm, loss scale, whether to skip), update (the rule, by owners), publish (to all ranks).  The cycle says when
+ * each of them happens, and calls them inside the group's lane.
+ *
+ * With a group of ranks, what one of them finds wrong is told to all before anybody has changed anything; that meeting is also what
+ * owners wait for before they write where others may still read. */
+#ifndef ZRO_STEP_UPDATER_H
+#define ZRO_STEP_UPDATER_H
+
+#include "base/cpu.h"
+#include "optim/factors.h"
+#include "optim/update.h"
+#include "step/batch.h"
+#include "step/claim.h"
+#include "step/norms.h"
+
+/* What has become of an iteration's gradients. */
+typedef enum zro__stage {
+    ZRO__EMPTY,   /* there are none, or they were consumed */
+    ZRO__READY,   /* each rank has its own */
+    ZRO__REDUCED, /* owners have the average */
+    ZRO__AVERAGED /* all ranks have it */
+} zro__stage;
+
+typedef struct zro__updater {
+    struct zro__cycle *cycle;
+    struct zro__updater *next; /* in the cycle's list of attached ones */
+    int is_attached;
+    zro__update update;
+    zro__batches *publish; /* data to data */
+    zro__batches *average; /* attached: gradients to gradients, by owners */
+    zro__batches *fused;   /* attached: gradients to data, by owners */
+    int reachable;         /* all ranks' gradients can be reached in place */
+    zro__norms norms;
+    double clip_norm;  /* the largest norm; 0: no clipping by norm */
+    double clip_type;  /* which norm that is */
+    double clip_value; /* the largest value; 0: no clipping by value */
+    zro_switch skips;  /* steps whose gradients are not finite are skipped */
+    zro_switch scales; /* there is a loss scale */
+    zro__scaler scaler;
+    double norm;      /* the norm of all gradients in the last step; NaN if it was not asked for */
+    uint32_t skipped; /* whether the last step was skipped */
+    uint64_t n_skipped, n_steps;
+    uint64_t n_active; /* parameters, or parts of them, that had a gradient in the last step */
+    zro__stage stage;  /* attached: of the gradients */
+} zro__updater;
+
+/* Takes the settings, which have been checked.  `u` is zeroed but for the cycle and update. */
+void zro__updater_init(zro__updater *u, const zro_optim_config *config);
+void zro__updater_free(zro__updater *u);
+
+/* What a rank owns. */
+static inline zro__shard *zro__updater_shard(const zro__updater *u)
+{
+    return &((zro__updater *)(uintptr_t)u)->update.shard;
+}
+
+/* Whether a step asks for the norm of all gradients, for which norms must have been reserved; whether it asks for anything of all
+ * gradients before it uses any of them. */
+int zro__updater_measures_norm(const zro__updater *u);
+int zro__updater_measures_first(const zro__updater *u);
+
+/* Everything below is collective and runs inside the lane.
+ *
+ * step: decides and updates; owners have the average already.  reduce_and_step: the same from READY gradients, which are measured on the
+ * way if anything depends on that.  fuse: reduces, updates and publishes READY gradients in one pass; not where something must be
+ * known of all gradients first.  average: brings the average to all ranks.  deliver: publishes, after a step or an inspection that
+ * the ranks have met over. */
+zro_status zro__updater_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user);
+zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user);
+zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_status st, void *user);
+zro_status zro__updater_average(zro__updater *u);
+zro_status zro__updater_deliver(zro__updater *u);
+void zro__updater_begin(const zro__updater *u); /* says that from here on parameters change, until they are delivered; local */
+zro_status zro__updater_publish(zro__updater *u, zro_status st);
+
+/* Takes part in the next fuse or reduce of the others, in order to refuse it with `st`. */
+zro_status zro__updater_refuse(zro__updater *u, zro_status st);
+
+/* Clip the gradients of this rank's shard.  norm: by the norm over all shards, which is returned in *norm unless that is NULL;
+ * with a negative `max` it is only measured; norms must have been reserved; outside the lane.  value: local. */
+zro_status zro__updater_clip_norm(zro__updater *u, double max, double p, zro_status st, double *norm);
+zro_status zro__updater_clip_value(zro__updater *u, double max);
+
+#endif
