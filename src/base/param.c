@@ -100,11 +100,27 @@ zro_dtype zro__param_grad_type(const zro_param *p)
     return p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
 }
 
+/* A parameter has no struct_size, but fields that its initializer sets to zero. */
+static int is_initialised(const zro_param *p)
+{
+    return p->reserved32 == 0 && (p->reserved[0] | p->reserved[1] | p->reserved[2]) == 0;
+}
+
+/* Without its name, which is as little initialised as the rest. */
+static zro_status not_initialised(size_t index)
+{
+    return zro__param_fail(ZRO_ERR_INVALID, NULL, index,
+                           "it was not initialised: fields that must be zero are not; begin with zro_param_make, or with "
+                           "zro_param p = ZRO_PARAM_INIT");
+}
+
 zro_status zro__param_check_shape(const zro_param *p, size_t index)
 {
     const size_t most = SIZE_MAX / 16;
     int is_large = zro_param_count(p) > most;
 
+    if (!is_initialised(p))
+        return not_initialised(index);
     if (p->n_dims > ZRO_MAX_DIMS)
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "%u dimensions, at most %d are possible", (unsigned)p->n_dims,
                                ZRO_MAX_DIMS);
@@ -121,6 +137,8 @@ zro_status zro__param_check_shape(const zro_param *p, size_t index)
 
 zro_status zro__param_check_types(const zro_param *p, size_t index)
 {
+    if (!is_initialised(p))
+        return not_initialised(index);
     if (!zro__dtype_is_known(p->dtype))
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "dtype = %d is no element type", (int)p->dtype);
     if (!zro__dtype_is_known(zro__param_grad_type(p)))

@@ -20,7 +20,7 @@ zro_status zro__param_fail(zro_status code, const char *name, size_t index, cons
 zro_dtype zro__param_grad_type(const zro_param *param);
 
 /* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it.  shape: the size alone;
- * types: that its element types exist. */
+ * types: that its element types exist.  All of them refuse one that was not initialised, as far as that can be seen. */
 zro_status zro__param_check(const zro_param *param, size_t index);
 zro_status zro__param_check_shape(const zro_param *param, size_t index);
 zro_status zro__param_check_types(const zro_param *param, size_t index);

@@ -104,11 +104,27 @@ static zro_status check_owners(const zro_plan *plan, const zro_param_group *grou
     return ZRO_OK;
 }
 
+/* A group has no struct_size.  One that was not initialised usually has something in the reserved fields, or a pointer that can be
+ * none: so most of them are refused instead of followed. */
+static int is_initialised(const zro_param_group *group)
+{
+    const uintptr_t bits =
+        (uintptr_t)group->params | (uintptr_t)group->index | (uintptr_t)group->config | (uintptr_t)group->values;
+
+    return (group->reserved[0] | group->reserved[1] | group->reserved[2]) == 0 && bits % _Alignof(void *) == 0
+           && (uintptr_t)group->owners % _Alignof(int32_t) == 0 && group->n <= SIZE_MAX / sizeof(zro_param);
+}
+
 /* Checks one group and adds it to the amounts, and the bytes of its names to *bytes. */
 static zro_status check_group(const zro_plan *plan, const zro_param_group *group, amounts *n, size_t *bytes)
 {
     zro_status st = ZRO_OK;
 
+    if (!is_initialised(group))
+        return zro__fail(ZRO_ERR_INVALID,
+                         "parameter group %zu was not initialised: fields that must be zero are not; begin with "
+                         "zro_param_group group = ZRO_PARAM_GROUP_INIT",
+                         n->groups);
     if (group->params == NULL && group->n > 0)
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: params is NULL, but n = %zu", n->groups, group->n);
     for (size_t i = 0; st == ZRO_OK && i < group->n; i++) {

@@ -213,12 +213,23 @@ static void average_of_integers(void)
     zro_must(zro_all_reduce(ranks, &x, 1, ZRO_I32, ZRO_AVG));
 }
 
+static void no_group_initializer(void)
+{
+    zro_param_group group;
+
+    memset(&group, 0xa5, sizeof group); /* what may be on the stack */
+    group.params = &param;
+    group.n = 1;
+    zro_must(zro_optim_create(ranks, &group, 1, zro_rule_adamw(), NULL, NULL, &opt));
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
-    no_group,           no_presence,     no_average,    other_shapes,     other_lr,        other_first_values,
-    other_presence,     alone_in_a_call, other_calls,   other_counts,     early_exit,      wrong_struct,
-    other_struct,       no_initializer,  misspelt_rule, forgotten_n_dims, forgotten_shape, no_data,
-    value_out_of_range, moved_data,      two_at_once,   forked_child,     missing_file,    average_of_integers,
+    no_group,           no_presence,     no_average,      other_shapes,        other_lr,
+    other_first_values, other_presence,  alone_in_a_call, other_calls,         other_counts,
+    early_exit,         wrong_struct,    other_struct,    no_initializer,      misspelt_rule,
+    forgotten_n_dims,   forgotten_shape, no_data,         value_out_of_range,  moved_data,
+    two_at_once,        forked_child,    missing_file,    average_of_integers, no_group_initializer,
 };
 
 int main(int argc, char **argv)

@@ -381,6 +381,31 @@ static void params_are_checked(void **state)
     REFUSED(zro__param_check_types(&p, 3), ZRO_ERR_INVALID, "parameter 3: dtype = 8 is no element type");
 }
 
+/* Its name cannot be read: memory that was not initialised has anything there. */
+static void params_are_initialised(void **state)
+{
+    const char *text =
+        "parameter 3: it was not initialised: fields that must be zero are not; begin with zro_param_make, or with "
+        "zro_param p = ZRO_PARAM_INIT";
+    float x[2];
+    zro_param p;
+
+    (void)state;
+    memset(&p, 0xa5, sizeof p);
+    p.data = x;
+    p.n_dims = 1;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, text);
+    REFUSED(zro__param_check_types(&p, 3), ZRO_ERR_INVALID, text);
+    for (size_t i = 0; i < 4; i++) {
+        p = param_of(x, 2);
+        if (i == 3)
+            p.reserved32 = 1;
+        else
+            p.reserved[i] = 1;
+        REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, text);
+    }
+}
+
 static void params_lie_apart(void **state)
 {
     float x[8];
@@ -592,6 +617,7 @@ int main(void)
         cmocka_unit_test(structs_have_versions),
         cmocka_unit_test(params_are_counted),
         cmocka_unit_test(params_are_checked),
+        cmocka_unit_test(params_are_initialised),
         cmocka_unit_test(params_lie_apart),
         cmocka_unit_test(texts_are_cut_and_measured),
         cmocka_unit_test(hashes_see_every_byte),
