@@ -16,6 +16,12 @@ const char *zro__param_shape(const zro_param *param, char *buffer);
 zro_status zro__param_fail(zro_status code, const char *name, size_t index, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Whether it has a gradient that counts. */
+static inline int zro__param_has_grad(const zro_param *p)
+{
+    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
+}
+
 /* The element type of its gradient. */
 zro_dtype zro__param_grad_type(const zro_param *param);
 
@@ -25,15 +31,20 @@ zro_status zro__param_check(const zro_param *param, size_t index);
 zro_status zro__param_check_shape(const zro_param *param, size_t index);
 zro_status zro__param_check_types(const zro_param *param, size_t index);
 
-/* A parameter with its index, for sorting. */
+/* An array of a parameter, its data or its gradient, with the parameter's index, for sorting. */
 typedef struct zro__numbered {
     const zro_param *param;
     size_t index;
-    size_t bytes; /* size of its data */
+    size_t bytes; /* the size of the array */
+    const void *array;
 } zro__numbered;
 
-/* Checks that no parameter is in the list twice or shares memory with another, which would be updated twice.  Sorts the list.
- * INVALID names both. */
+/* Sorts the list by address, and returns the first array that shares memory with the next one, or belongs to the same parameter;
+ * NULL: there is none. */
+const zro__numbered *zro__params_find_shared(zro__numbered *list, size_t n);
+
+/* Checks that no parameter is in a list of data twice or shares memory with another, which would be updated twice.  Sorts the
+ * list.  INVALID names both. */
 zro_status zro__params_check_apart(zro__numbered *list, size_t n);
 
 #endif

@@ -20,6 +20,7 @@ typedef struct tables {
     size_t *elements;        /* ranks: how many elements each rank owns */
     size_t *names;           /* a hash table of parameters by name: index + 1, or 0 */
     size_t n_names;          /* its size, a power of two */
+    size_t namesakes[2];     /* the first two parameters that have one name; both 0: there are none */
     zro__arena arena;
 } tables;
 
@@ -335,10 +336,15 @@ static size_t *find_name(const tables *t, const char *name)
 static void fill_names(tables *t, size_t n)
 {
     memset(t->names, 0, t->n_names * sizeof *t->names);
+    memset(t->namesakes, 0, sizeof t->namesakes);
     for (size_t i = 0; i < n; i++)
         if (t->params[i].name != NULL) {
             size_t *entry = find_name(t, t->params[i].name);
 
+            if (*entry != 0 && t->namesakes[1] == 0) {
+                t->namesakes[0] = *entry - 1;
+                t->namesakes[1] = i;
+            }
             *entry = *entry == 0 ? i + 1 : *entry;
         }
 }
@@ -500,6 +506,13 @@ const char *zro__partition_name(const zro_plan *plan)
 const zro__plan_param *zro__plan_table(const zro_plan *plan)
 {
     return plan->t.params;
+}
+
+int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second)
+{
+    *first = plan->t.namesakes[0];
+    *second = plan->t.namesakes[1];
+    return *second > 0;
 }
 
 int zro_plan_ranks(const zro_plan *plan)

@@ -30,11 +30,6 @@ typedef struct call {
     zro__arena arena;
 } call;
 
-static int has_gradient(const zro_param *p)
-{
-    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
-}
-
 /* ---- what the ranks have ---- */
 
 static zro_status check(const call *c)
@@ -51,7 +46,7 @@ static zro_status check(const call *c)
             st = zro__param_check_shape(p, i);
         if (st != ZRO_OK)
             return st;
-        if (has_gradient(p) && p->grad == NULL && zro_param_count(p) > 0)
+        if (zro__param_has_grad(p) && p->grad == NULL && zro_param_count(p) > 0)
             return zro__param_fail(ZRO_ERR_INVALID, p->name, i, "grad_present is set, but grad is NULL");
         if (c->op == ZRO_AVG && !zro__dtype_is_float(zro__param_grad_type(p)))
             return zro__param_fail(ZRO_ERR_UNSUPPORTED, p->name, i, "there is no average of integers; sum and divide");
@@ -111,7 +106,7 @@ static zro_status exchange(call *c)
     zro_status st;
 
     for (size_t i = 0; i < c->n; i++) {
-        c->any[i] = c->mine[i] = (uint8_t)has_gradient(&c->params[i]);
+        c->any[i] = c->mine[i] = (uint8_t)zro__param_has_grad(&c->params[i]);
         c->nowhere[i] = c->params[i].grad == NULL && zro_param_count(&c->params[i]) > 0;
     }
     st = zro_all_reduce(c->group, c->any, 2 * c->n, ZRO_U8, ZRO_MAX);

@@ -78,11 +78,6 @@ static void describe_param(const zro_optim *opt, size_t i, char *text, size_t by
              owner, zro__param_shape(e->param, shape));
 }
 
-static int has_gradient(const zro_param *p)
-{
-    return p->requires_grad != 0 && __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) != 0;
-}
-
 static uint64_t hash_values(const zro_optim *opt)
 {
     uint64_t hash = ZRO__HASH_START;
@@ -186,7 +181,7 @@ static uint64_t hash_arrays(const void *user, size_t first, size_t end)
             array.data = p->grad;
             array.dtype = f->opt->params[i].grad_dtype;
         }
-        if (array.data == NULL || (f->gradients ? !has_gradient(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE)
+        if (array.data == NULL || (f->gradients ? !zro__param_has_grad(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE)
             || zro_params_hash(&array, 1, &one) != ZRO_OK)
             continue;
         hash = zro__hash(hash, &one, sizeof one);
@@ -280,9 +275,9 @@ static void describe_step(const void *user, size_t i, char *text, size_t bytes)
         describe_value(opt, i, text, bytes);
     else
         snprintf(text, bytes, "parameter %.100s: %s gradient", zro__param_name(opt->params[param].name, param, name),
-                 !has_several_owners(opt, param)          ? "not compared"
-                 : has_gradient(opt->params[param].param) ? "a"
-                                                          : "no");
+                 !has_several_owners(opt, param)                 ? "not compared"
+                 : zro__param_has_grad(opt->params[param].param) ? "a"
+                                                                 : "no");
 }
 
 zro__claim zro__optim_claim_step(const zro_optim *opt)
@@ -291,7 +286,7 @@ zro__claim zro__optim_claim_step(const zro_optim *opt)
 
     for (size_t i = 0; i < opt->n_params; i++)
         if (has_several_owners(opt, i)) {
-            const char present = (char)has_gradient(opt->params[i].param);
+            const char present = (char)zro__param_has_grad(opt->params[i].param);
 
             hash = zro__hash(hash, &present, 1);
         }

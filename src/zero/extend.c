@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "base/status.h"
 #include "group/group.h"
@@ -30,8 +31,35 @@ static zro_status check_type(const zro_rule *rule, const zro_param *p, size_t in
     return ZRO_OK;
 }
 
+/* What is doubtful about the parameters that were added, and said when all ranks have taken them. */
+typedef struct doubts {
+    size_t gradients[2]; /* two parameters whose gradients share memory; equal: there are none */
+} doubts;
+
+/* Gradients may be moved and their presence may change, so this is a doubt and no error.  Only those that count as present are
+ * looked at: a program may use one array for many parameters, one after another. */
+static void find_shared_gradients(const zro_optim *opt, size_t first, zro__numbered *list, doubts *d)
+{
+    const zro__numbered *found;
+    size_t n = 0, is_new = 0;
+
+    for (size_t i = 0; i < opt->n_params; i++) {
+        const zro__entry *e = &opt->params[i];
+
+        if (e->param->grad == NULL || !zro__param_has_grad(e->param))
+            continue;
+        is_new |= i >= first;
+        list[n++] = (zro__numbered){ e->param, i, e->count * zro_dtype_bytes(e->grad_dtype), e->param->grad };
+    }
+    found = is_new ? zro__params_find_shared(list, n) : NULL;
+    if (found != NULL && (found[0].index >= first || found[1].index >= first)) {
+        d->gradients[0] = found[0].index;
+        d->gradients[1] = found[1].index;
+    }
+}
+
 /* Checks that no parameter is there twice or shares memory with another. */
-static zro_status check_apart(zro_optim *opt)
+static zro_status check_apart(zro_optim *opt, size_t first, doubts *d)
 {
     const zro__entry *params = opt->params;
     const size_t n = opt->n_params;
@@ -41,8 +69,11 @@ static zro_status check_apart(zro_optim *opt)
     if (list == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: comparing %zu parameters", n);
     for (size_t i = 0; i < n; i++)
-        list[i] = (zro__numbered){ params[i].param, i, params[i].count * zro_dtype_bytes(params[i].dtype) };
+        list[i] =
+            (zro__numbered){ params[i].param, i, params[i].count * zro_dtype_bytes(params[i].dtype), params[i].param->data };
     st = zro__params_check_apart(list, n);
+    if (st == ZRO_OK)
+        find_shared_gradients(opt, first, list, d);
     zro__free(list);
     return st;
 }
@@ -245,7 +276,7 @@ static void undo(zro_optim *opt, const mark *m)
 
 /* The part that this rank does by itself.  The plan comes first: it checks what can be checked without an optimizer. */
 static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_group *groups, size_t n_groups,
-                                                const zro_plan_config *plan, mark *m)
+                                                const zro_plan_config *plan, mark *m, doubts *d)
 {
     const zro_switch whole = opt->rule == NULL || opt->rule->whole == ZRO_ON ? ZRO_ON : ZRO_OFF;
     zro_status st;
@@ -260,7 +291,7 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", zro_plan_params(opt->plan));
     for (size_t k = 0; st == ZRO_OK && k < n_groups; k++)
         st = append(opt, &groups[k], m->n_groups + k);
-    return st == ZRO_OK ? check_apart(opt) : st;
+    return st == ZRO_OK ? check_apart(opt, m->n_params, d) : st;
 }
 
 /* The part that all ranks do together; where no parameters were added there is nothing to do. */
@@ -279,16 +310,38 @@ static zro_status settle(zro_optim *opt, size_t first, zro__call call)
     return zro__leave(opt->cycle.group, st);
 }
 
+/* Rank 0 says it of names, which are the same on all ranks; of gradients each rank says what it has. */
+static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
+{
+    char left[ZRO__NAME_BYTES], right[ZRO__NAME_BYTES];
+    size_t first, second;
+
+    if (zro__plan_namesakes(opt->plan, &first, &second) && second >= first_new && zro__optim_rank(opt) == 0)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "parameters %zu and %zu are both named %s; a state of them cannot be saved to a file: give each parameter a "
+                 "name of its own",
+                 first, second, opt->params[second].name);
+    first = d->gradients[0];
+    second = d->gradients[1];
+    if (first != second)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "the gradients of parameters %s and %s share memory, so one overwrites the other; give each parameter a "
+                 "gradient of its own, or clear grad_present of those that are not there",
+                 zro__param_name(opt->params[first].name, first, left),
+                 zro__param_name(opt->params[second].name, second, right));
+}
+
 zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_group *groups, size_t n_groups,
                              const zro_plan_config *plan, zro__call call, zro_status st)
 {
     mark m = { 0 };
+    doubts d = { 0 };
     size_t at;
 
     if (opt != NULL)
         m = (mark){ opt->n_params, opt->n_blocks, opt->cycle.update.shard.n_groups, opt->views, opt->cycle.batches, 0 };
     if (st == ZRO_OK)
-        st = add(opt, groups, n_groups, plan, &m);
+        st = add(opt, groups, n_groups, plan, &m, &d);
     at = m.n_params;
     for (size_t k = 0; st == ZRO_OK && k < n_groups; at += groups[k++].n)
         st = add_runs(opt, &groups[k], at, at + groups[k].n);
@@ -300,5 +353,7 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
         st = zro__optim_reserve_norms(opt);
     if (st != ZRO_OK && opt != NULL)
         undo(opt, &m);
+    if (st == ZRO_OK)
+        say_doubts(opt, m.n_params, &d);
     return st;
 }

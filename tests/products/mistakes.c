@@ -223,13 +223,34 @@ static void no_group_initializer(void)
     zro_must(zro_optim_create(ranks, &group, 1, zro_rule_adamw(), NULL, NULL, &opt));
 }
 
+static void equal_names(void)
+{
+    zro_param two[2] = { param, param };
+
+    zro_param_make(&two[1], "w", ZRO_F32, other, NULL, 1, (size_t[]){ N });
+    list.params = two;
+    list.n = 2;
+    make();
+}
+
+static void shared_gradients(void)
+{
+    zro_param two[2] = { param, param };
+
+    zro_param_make(&two[1], "v", ZRO_F32, other, grad, 1, (size_t[]){ N });
+    list.params = two;
+    list.n = 2;
+    make();
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
-    no_group,           no_presence,     no_average,      other_shapes,        other_lr,
-    other_first_values, other_presence,  alone_in_a_call, other_calls,         other_counts,
-    early_exit,         wrong_struct,    other_struct,    no_initializer,      misspelt_rule,
-    forgotten_n_dims,   forgotten_shape, no_data,         value_out_of_range,  moved_data,
-    two_at_once,        forked_child,    missing_file,    average_of_integers, no_group_initializer,
+    no_group,           no_presence,      no_average,      other_shapes,        other_lr,
+    other_first_values, other_presence,   alone_in_a_call, other_calls,         other_counts,
+    early_exit,         wrong_struct,     other_struct,    no_initializer,      misspelt_rule,
+    forgotten_n_dims,   forgotten_shape,  no_data,         value_out_of_range,  moved_data,
+    two_at_once,        forked_child,     missing_file,    average_of_integers, no_group_initializer,
+    equal_names,        shared_gradients,
 };
 
 int main(int argc, char **argv)
