@@ -35,9 +35,16 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_PUBLISH] = "optim_publish",
     [ZRO__CALL_CONSOLIDATE] = "optim_consolidate",
     [ZRO__CALL_LOAD] = "optim_load",
+    [ZRO__CALL_SAVE] = "optim_save",
+    [ZRO__CALL_RESUME] = "optim_resume",
 };
 
 static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };
+
+const char *zro__call_name(zro__call call)
+{
+    return call_names[call];
+}
 
 const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
 {

@@ -44,6 +44,8 @@ typedef enum zro__call {
     ZRO__CALL_PUBLISH,
     ZRO__CALL_CONSOLIDATE,
     ZRO__CALL_LOAD,
+    ZRO__CALL_SAVE,
+    ZRO__CALL_RESUME,
     ZRO__CALL_COUNT
 } zro__call;
 

@@ -75,9 +75,12 @@ zro_status zro__optim_extend(zro_optim *optim, zro_group *group, const zro_param
 /* Whether all parameters have their data, where zro has put it if it was zro.  INVALID, STATE. */
 zro_status zro__optim_check_data(const zro_optim *optim);
 
-/* As zro_optim_load, with the whole state on rank `root` alone; the others have what zro__state_broadcast gives them.  Arrays go
- * from there to their owners, so that no other rank takes more memory than for its shard. */
-zro_status zro__optim_load_from(zro_optim *optim, const zro_state *state, int root);
+/* For zro_optim_resume: as zro_optim_load, with the whole state on rank `root` alone; the others have what zro__state_broadcast
+ * gives them.  Arrays go from there to their owners, so that no other rank takes more memory than for its shard. */
+zro_status zro__optim_resume_from(zro_optim *optim, const zro_state *state, int root);
+
+/* For zro_optim_save: as zro_optim_consolidate_with_data. */
+zro_status zro__optim_gather_to(zro_optim *optim, int to, zro_state **out);
 
 /* All ranges of the parameters [first, end), sorted by parameter and first element, and how many there are. */
 const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t end, size_t *n);

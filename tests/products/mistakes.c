@@ -243,14 +243,35 @@ static void shared_gradients(void)
     make();
 }
 
+static void save_on_one_rank(void)
+{
+    make();
+    if (rank == 0)
+        zro_must(zro_optim_save(opt, "run.safetensors", NULL));
+    else
+        step();
+}
+
+static void numbers_not_asked_for(void)
+{
+    zro_value epoch = { "epoch", 3 };
+    zro_save_config with = ZRO_SAVE_CONFIG_INIT;
+
+    make();
+    with.numbers = &epoch;
+    with.n_numbers = 1;
+    zro_must(zro_optim_save(opt, "run.safetensors", &with));
+    zro_must(zro_optim_resume(opt, "run.safetensors", NULL));
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
-    no_group,           no_presence,      no_average,      other_shapes,        other_lr,
-    other_first_values, other_presence,   alone_in_a_call, other_calls,         other_counts,
-    early_exit,         wrong_struct,     other_struct,    no_initializer,      misspelt_rule,
-    forgotten_n_dims,   forgotten_shape,  no_data,         value_out_of_range,  moved_data,
-    two_at_once,        forked_child,     missing_file,    average_of_integers, no_group_initializer,
-    equal_names,        shared_gradients,
+    no_group,           no_presence,      no_average,       other_shapes,          other_lr,
+    other_first_values, other_presence,   alone_in_a_call,  other_calls,           other_counts,
+    early_exit,         wrong_struct,     other_struct,     no_initializer,        misspelt_rule,
+    forgotten_n_dims,   forgotten_shape,  no_data,          value_out_of_range,    moved_data,
+    two_at_once,        forked_child,     missing_file,     average_of_integers,   no_group_initializer,
+    equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for,
 };
 
 int main(int argc, char **argv)
