@@ -264,6 +264,17 @@ static void numbers_not_asked_for(void)
     zro_must(zro_optim_resume(opt, "run.safetensors", NULL));
 }
 
+static void average_forgotten_later(void)
+{
+    make();
+    for (int i = 0; i < 12; i++) {
+        grad[N / 2] = (float)(rank + i);
+        if (i == 0)
+            zro_must(zro_params_all_reduce(ranks, &param, 1, ZRO_AVG));
+        step();
+    }
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
     no_group,           no_presence,      no_average,       other_shapes,          other_lr,
@@ -271,7 +282,7 @@ static const mistake mistakes[] = {
     early_exit,         wrong_struct,     other_struct,     no_initializer,        misspelt_rule,
     forgotten_n_dims,   forgotten_shape,  no_data,          value_out_of_range,    moved_data,
     two_at_once,        forked_child,     missing_file,     average_of_integers,   no_group_initializer,
-    equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for,
+    equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for, average_forgotten_later,
 };
 
 int main(int argc, char **argv)
