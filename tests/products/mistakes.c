@@ -275,6 +275,14 @@ static void average_forgotten_later(void)
     }
 }
 
+static void group_not_given(void)
+{
+    zro_must(zro_optim_create(NULL, &list, 1, zro_rule_adamw(), NULL, NULL, &opt));
+    step();
+    zro_optim_destroy(opt);
+    zro_group_destroy(ranks);
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
     no_group,           no_presence,      no_average,       other_shapes,          other_lr,
@@ -283,6 +291,7 @@ static const mistake mistakes[] = {
     forgotten_n_dims,   forgotten_shape,  no_data,          value_out_of_range,    moved_data,
     two_at_once,        forked_child,     missing_file,     average_of_integers,   no_group_initializer,
     equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for, average_forgotten_later,
+    group_not_given,
 };
 
 int main(int argc, char **argv)
