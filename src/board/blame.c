@@ -112,10 +112,14 @@ static int tell_elsewhere(const zro__board *board, int rank, char *text, size_t 
         if (other->far != NULL) /* what it sent may have come, and nobody have looked */
             other->far->poller.poll(other->far->poller.self);
         found = zro__arrived_of(other, there) > zro__arrived_of(other, other->rank);
-        if (found)
-            snprintf(text, bytes, "; %s called another group, which this rank is in too: %s",
+        if (found) {
+            const zro__header *last = last_header_of(other, there);
+
+            snprintf(text, bytes, "; %s called another group, which this rank is in too%s: %s",
                      zro__rank_name(board, rank, name, sizeof name),
-                     zro__header_text(last_header_of(other, there), what, sizeof what));
+                     last->call >= ZRO__CALL_OPTIM_CREATE ? " (an optimizer's own)" : "",
+                     zro__header_text(last, what, sizeof what));
+        }
     }
     pthread_mutex_unlock(&board->boards->lock);
     return found;
