@@ -3,6 +3,7 @@
  * Everything is checked and all memory is taken before anything counts.  With a group of ranks every path leads to the votes,
  * so that all ranks add the groups or none does: memory can run out on one rank alone, and were that rank to return at once,
  * the others would wait for it. */
+#include <stdint.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -34,11 +35,12 @@ static zro_status check_type(const zro_rule *rule, const zro_param *p, size_t in
 /* What is doubtful about the parameters that were added, and said when all ranks have taken them. */
 typedef struct doubts {
     size_t gradients[2]; /* two parameters whose gradients share memory; equal: there are none */
+    size_t frozen;       /* a parameter that has a gradient and is not trained, as in zeroed memory; SIZE_MAX: there is none */
 } doubts;
 
 /* Gradients may be moved and their presence may change, so this is a doubt and no error.  Only those that count as present are
  * looked at: a program may use one array for many parameters, one after another. */
-static void find_shared_gradients(const zro_optim *opt, size_t first, zro__numbered *list, doubts *d)
+static void find_doubts(const zro_optim *opt, size_t first, zro__numbered *list, doubts *d)
 {
     const zro__numbered *found;
     size_t n = 0, is_new = 0;
@@ -46,6 +48,8 @@ static void find_shared_gradients(const zro_optim *opt, size_t first, zro__numbe
     for (size_t i = 0; i < opt->n_params; i++) {
         const zro__entry *e = &opt->params[i];
 
+        if (i >= first && i < d->frozen && !e->trains && e->param->grad_present && e->param->grad_dtype != ZRO_SAME)
+            d->frozen = i; /* the initializer sets ZRO_SAME: this one was not begun with it, and nobody froze it on purpose */
         if (e->param->grad == NULL || !zro__param_has_grad(e->param))
             continue;
         is_new |= i >= first;
@@ -73,7 +77,7 @@ static zro_status check_apart(zro_optim *opt, size_t first, doubts *d)
             (zro__numbered){ params[i].param, i, params[i].count * zro_dtype_bytes(params[i].dtype), params[i].param->data };
     st = zro__params_check_apart(list, n);
     if (st == ZRO_OK)
-        find_shared_gradients(opt, first, list, d);
+        find_doubts(opt, first, list, d);
     zro__free(list);
     return st;
 }
@@ -323,6 +327,11 @@ static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
                  first, second, opt->params[second].name);
     first = d->gradients[0];
     second = d->gradients[1];
+    if (d->frozen != SIZE_MAX)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "parameter %s has a gradient, but requires_grad is 0, so it is never updated; begin with zro_param_make, or "
+                 "with zro_param p = ZRO_PARAM_INIT",
+                 zro__param_name(opt->params[d->frozen].name, d->frozen, left));
     if (first != second)
         zro__log(&opt->settings, ZRO_LOG_WARN,
                  "the gradients of parameters %s and %s share memory, so one overwrites the other; give each parameter a "
@@ -335,7 +344,7 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
                              const zro_plan_config *plan, zro__call call, zro_status st)
 {
     mark m = { 0 };
-    doubts d = { 0 };
+    doubts d = { .frozen = SIZE_MAX };
     size_t at;
 
     if (opt != NULL)

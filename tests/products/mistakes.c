@@ -283,6 +283,12 @@ static void group_not_given(void)
     zro_group_destroy(ranks);
 }
 
+static void zeroed_parameter(void)
+{
+    param = (zro_param){ .data = w, .grad = grad, .grad_present = 1, .name = "w", .n_dims = 1, .shape = { N } };
+    make();
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
     no_group,           no_presence,      no_average,       other_shapes,          other_lr,
@@ -291,7 +297,7 @@ static const mistake mistakes[] = {
     forgotten_n_dims,   forgotten_shape,  no_data,          value_out_of_range,    moved_data,
     two_at_once,        forked_child,     missing_file,     average_of_integers,   no_group_initializer,
     equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for, average_forgotten_later,
-    group_not_given,
+    group_not_given,    zeroed_parameter,
 };
 
 int main(int argc, char **argv)

@@ -478,6 +478,26 @@ static void shared_gradients_are_told(void **state)
     }
 }
 
+/* Zeroed memory is no parameter: it would be frozen, silently.  One that was frozen on purpose is. */
+static void zeroed_parameters_are_told(void **state)
+{
+    model m;
+
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        model_make(&m);
+        m.params[D].requires_grad = 0;
+        check_warning(&m, later, "");
+        m.params[D] = (zro_param){ .data = m.d, .grad = m.d_grad, .grad_present = 1, .name = "d", .n_dims = 1, .shape = { 4 } };
+        check_warning(
+            &m, later,
+            "parameter d has a gradient, but requires_grad is 0, so it is never updated; begin with zro_param_make, or "
+            "with zro_param p = ZRO_PARAM_INIT");
+        m.params[D].requires_grad = 1;
+        check_warning(&m, later, "");
+    }
+}
+
 /* More ranks than are listed; what is wrong is text, because an assertion on a rank's thread would end the wrong one. */
 enum { RANKS = 18 };
 
@@ -566,6 +586,7 @@ int main(void)
         cmocka_unit_test(the_log_has_the_description),
         cmocka_unit_test(equal_names_are_told),
         cmocka_unit_test(shared_gradients_are_told),
+        cmocka_unit_test(zeroed_parameters_are_told),
         cmocka_unit_test(many_ranks_are_not_listed),
         cmocka_unit_test(what_exists_once_is_not_delivered),
     };
