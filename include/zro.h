@@ -885,7 +885,7 @@ struct zro_param_group {
     const zro_value *values; /* replace single values of `config` */
     size_t n_values;         /* the number of values */
     const int32_t *owners;   /* with ZRO_PARTITION_GIVEN n ranks; otherwise NULL */
-    uint64_t reserved[3];    /* zero */
+    uint64_t reserved[3];    /* zero, which tells a group that was initialised */
 };
 
 /* clang-format off */

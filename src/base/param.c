@@ -100,11 +100,27 @@ zro_dtype zro__param_grad_type(const zro_param *p)
     return p->grad_dtype == ZRO_SAME ? p->dtype : p->grad_dtype;
 }
 
+/* A parameter has no struct_size, but fields that its initializer sets to zero. */
+static int is_initialised(const zro_param *p)
+{
+    return p->reserved32 == 0 && (p->reserved[0] | p->reserved[1] | p->reserved[2]) == 0;
+}
+
+/* Without its name, which is as little initialised as the rest. */
+static zro_status not_initialised(size_t index)
+{
+    return zro__param_fail(ZRO_ERR_INVALID, NULL, index,
+                           "it was not initialised: fields that must be zero are not; begin with zro_param_make, or with "
+                           "zro_param p = ZRO_PARAM_INIT");
+}
+
 zro_status zro__param_check_shape(const zro_param *p, size_t index)
 {
     const size_t most = SIZE_MAX / 16;
     int is_large = zro_param_count(p) > most;
 
+    if (!is_initialised(p))
+        return not_initialised(index);
     if (p->n_dims > ZRO_MAX_DIMS)
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "%u dimensions, at most %d are possible", (unsigned)p->n_dims,
                                ZRO_MAX_DIMS);
@@ -121,6 +137,8 @@ zro_status zro__param_check_shape(const zro_param *p, size_t index)
 
 zro_status zro__param_check_types(const zro_param *p, size_t index)
 {
+    if (!is_initialised(p))
+        return not_initialised(index);
     if (!zro__dtype_is_known(p->dtype))
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "dtype = %d is no element type", (int)p->dtype);
     if (!zro__dtype_is_known(zro__param_grad_type(p)))
@@ -145,14 +163,16 @@ zro_status zro__param_check(const zro_param *p, size_t index)
     if (p->data != NULL && zro_param_count(p) == 0)
         return zro__param_fail(ZRO_ERR_INVALID, p->name, index,
                                "it has data, but its shape has no elements; set the shape, or data to NULL");
+    if (p->data != NULL && p->data == p->grad)
+        return zro__param_fail(ZRO_ERR_INVALID, p->name, index, "data and grad are the same array; a gradient needs its own");
     return ZRO_OK;
 }
 
-/* Sorts by the address of the data; parameters without data, or with the same data, by their own address. */
+/* Sorts by the address of the array; where there is none, or it is the same, by the parameter's own address. */
 static int by_address(const void *a, const void *b)
 {
     const zro__numbered *p = a, *q = b;
-    uintptr_t x = (uintptr_t)p->param->data, y = (uintptr_t)q->param->data;
+    uintptr_t x = (uintptr_t)p->array, y = (uintptr_t)q->array;
 
     if (x == y) {
         x = (uintptr_t)p->param;
@@ -161,20 +181,28 @@ static int by_address(const void *a, const void *b)
     return x != y ? (x > y) - (x < y) : (p->index > q->index) - (p->index < q->index);
 }
 
-zro_status zro__params_check_apart(zro__numbered *list, size_t n)
+const zro__numbered *zro__params_find_shared(zro__numbered *list, size_t n)
 {
-    char first[ZRO__NAME_BYTES], second[ZRO__NAME_BYTES];
-
     zro__sort(list, n, sizeof *list, by_address);
     for (size_t i = 1; i < n; i++) {
         const zro__numbered *a = &list[i - 1], *b = &list[i];
 
-        if (a->param == b->param)
-            return zro__fail(ZRO_ERR_INVALID, "parameter %s is there twice", zro__param_name(a->param->name, a->index, first));
-        if (b->bytes > 0 && (uintptr_t)b->param->data - (uintptr_t)a->param->data < a->bytes)
-            return zro__fail(ZRO_ERR_INVALID, "parameters %s and %s share memory; weights that are tied are one parameter",
-                             zro__param_name(a->param->name, a->index, first),
-                             zro__param_name(b->param->name, b->index, second));
+        if (a->param == b->param || (b->bytes > 0 && (uintptr_t)b->array - (uintptr_t)a->array < a->bytes))
+            return a;
     }
-    return ZRO_OK;
+    return NULL;
+}
+
+zro_status zro__params_check_apart(zro__numbered *list, size_t n)
+{
+    const zro__numbered *a = zro__params_find_shared(list, n);
+    char first[ZRO__NAME_BYTES], second[ZRO__NAME_BYTES];
+
+    if (a == NULL)
+        return ZRO_OK;
+    if (a[0].param == a[1].param)
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s is there twice", zro__param_name(a->param->name, a->index, first));
+    return zro__fail(ZRO_ERR_INVALID, "parameters %s and %s share memory; weights that are tied are one parameter",
+                     zro__param_name(a[0].param->name, a[0].index, first),
+                     zro__param_name(a[1].param->name, a[1].index, second));
 }

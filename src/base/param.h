@@ -32,20 +32,25 @@ static inline void zro__param_mark(zro_param *param, uint32_t present)
 }
 
 /* What every handle asks of a parameter: dense, of a size that can be, with data.  INVALID names it.  shape: the size alone;
- * types: that its element types exist. */
+ * types: that its element types exist.  All of them refuse one that was not initialised, as far as that can be seen. */
 zro_status zro__param_check(const zro_param *param, size_t index);
 zro_status zro__param_check_shape(const zro_param *param, size_t index);
 zro_status zro__param_check_types(const zro_param *param, size_t index);
 
-/* A parameter with its index, for sorting. */
+/* An array of a parameter, its data or its gradient, with the parameter's index, for sorting. */
 typedef struct zro__numbered {
     const zro_param *param;
     size_t index;
-    size_t bytes; /* size of its data */
+    size_t bytes; /* the size of the array */
+    const void *array;
 } zro__numbered;
 
-/* Checks that no parameter is in the list twice or shares memory with another, which would be updated twice.  Sorts the list.
- * INVALID names both. */
+/* Sorts the list by address, and returns the first array that shares memory with the next one, or belongs to the same parameter;
+ * NULL: there is none. */
+const zro__numbered *zro__params_find_shared(zro__numbered *list, size_t n);
+
+/* Checks that no parameter is in a list of data twice or shares memory with another, which would be updated twice.  Sorts the
+ * list.  INVALID names both. */
 zro_status zro__params_check_apart(zro__numbered *list, size_t n);
 
 #endif

@@ -40,9 +40,16 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_DDP_BUCKET] = "a bucket of a ddp",
     [ZRO__CALL_DDP_AVERAGE] = "ddp_average",
     [ZRO__CALL_DDP_CHECK] = "ddp_check",
+    [ZRO__CALL_SAVE] = "optim_save",
+    [ZRO__CALL_RESUME] = "optim_resume",
 };
 
 static const char *const op_names[] = { [ZRO_SUM] = "sum", [ZRO_AVG] = "avg", [ZRO_MIN] = "min", [ZRO_MAX] = "max" };
+
+const char *zro__call_name(zro__call call)
+{
+    return call_names[call];
+}
 
 const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
 {
@@ -110,10 +117,14 @@ static int tell_elsewhere(const zro__board *board, int rank, char *text, size_t 
         if (other->far != NULL) /* what it sent may have come, and nobody have looked */
             other->far->poller.poll(other->far->poller.self);
         found = zro__arrived_of(other, there) > zro__arrived_of(other, other->rank);
-        if (found)
-            snprintf(text, bytes, "; %s called another group, which this rank is in too: %s",
+        if (found) {
+            const zro__header *last = last_header_of(other, there);
+
+            snprintf(text, bytes, "; %s called another group, which this rank is in too%s: %s",
                      zro__rank_name(board, rank, name, sizeof name),
-                     zro__header_text(last_header_of(other, there), what, sizeof what));
+                     last->call >= ZRO__CALL_OPTIM_CREATE ? " (an optimizer's own)" : "",
+                     zro__header_text(last, what, sizeof what));
+        }
     }
     pthread_mutex_unlock(&board->boards->lock);
     return found;

@@ -22,6 +22,7 @@ void zro__blame_warn(const zro__board *board, int rank, uint64_t waited_ms);
 const char *zro__rank_name(const zro__board *board, int rank, char *text, size_t bytes);
 
 /* "operation 12: all_reduce of 1000 f32, sum". */
+const char *zro__call_name(zro__call call);
 const char *zro__header_text(const zro__header *header, char *text, size_t bytes);
 
 #endif

@@ -49,6 +49,8 @@ typedef enum zro__call {
     ZRO__CALL_DDP_BUCKET,
     ZRO__CALL_DDP_AVERAGE,
     ZRO__CALL_DDP_CHECK,
+    ZRO__CALL_SAVE,
+    ZRO__CALL_RESUME,
     ZRO__CALL_COUNT
 } zro__call;
 

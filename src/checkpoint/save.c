@@ -3,6 +3,10 @@
  * Both are made of calls that a program could make itself: consolidate with data, put positions and numbers into the state, write
  * it; read, broadcast, check, load (but arrays go straight to their owners).  What is added is that a failure on one rank is one on all: whatever a rank does alone ends in
  * a vote, and a resume votes on all that it has checked before the load, which votes on its own checks, changes anything. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
 #include "base/param.h"
 #include "base/settings.h"
 #include "base/status.h"
@@ -60,11 +64,11 @@ zro_status zro_optim_save(zro_optim *opt, const char *path, const zro_save_confi
 
     if (st != ZRO_OK)
         return st;
-    st = vote(opt, ZRO__CALL_CONSOLIDATE, check_arguments(opt, "optim_save", path, given, &config));
+    st = vote(opt, ZRO__CALL_SAVE, check_arguments(opt, "optim_save", path, given, &config));
     if (st == ZRO_OK)
-        st = zro_optim_consolidate_with_data(opt, 0, &state);
+        st = zro__optim_gather_to(opt, 0, &state);
     if (st == ZRO_OK)
-        st = vote(opt, ZRO__CALL_CONSOLIDATE, state != NULL ? write_state(state, path, &config) : ZRO_OK);
+        st = vote(opt, ZRO__CALL_SAVE, state != NULL ? write_state(state, path, &config) : ZRO_OK);
     zro_state_destroy(state);
     return st;
 }
@@ -87,21 +91,53 @@ static zro_status check_state(zro_optim *opt, const zro_state *state, const zro_
     return st;
 }
 
+static int is_asked_for(const zro_save_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_numbers; i++)
+        if (strcmp(config->numbers[i].name, name) == 0)
+            return 1;
+    return 0;
+}
+
+/* Whoever saved a number meant to have it back: an epoch that nobody reads begins at 0 again. */
+static void say_left_out(const zro_optim *opt, const zro_state *state, const zro_save_config *config)
+{
+    char names[400] = "";
+    size_t at = 0, n = 0;
+
+    for (size_t i = 0; i < state->n_numbers; i++) {
+        const char *name = zro__state_text(state, state->numbers[i].name);
+
+        if (is_asked_for(config, name))
+            continue;
+        if (at < sizeof names)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", n == 0 ? "" : ", ", name);
+        n++;
+    }
+    if (n > 0 && zro__optim_rank(opt) == 0)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "optim_resume: the file has %zu number%s that the program did not ask for: %s; list what it saves in "
+                 "zro_save_config.numbers when it resumes, too",
+                 n, n == 1 ? "" : "s", names);
+}
+
 static zro_status resume(zro_optim *opt, const char *path, const zro_save_config *config, zro_state **state)
 {
     const int reads = zro__optim_rank(opt) == 0;
-    zro_status st = vote(opt, ZRO__CALL_LOAD, reads ? zro_state_read(path, state) : ZRO_OK);
+    zro_status st = vote(opt, ZRO__CALL_RESUME, reads ? zro_state_read(path, state) : ZRO_OK);
 
     if (st == ZRO_OK && zro__cycle_is_shared(opt->cycle))
         st = zro__state_broadcast(opt->group, state, 0, 0);
     if (st == ZRO_OK)
-        st = vote(opt, ZRO__CALL_LOAD, check_state(opt, *state, config));
+        st = vote(opt, ZRO__CALL_RESUME, check_state(opt, *state, config));
     if (st == ZRO_OK)
-        st = zro__optim_load_from(opt, *state, 0);
+        st = zro__optim_resume_from(opt, *state, 0);
     if (st == ZRO_OK)
         st = zro_schedules_load(config->schedules, config->n_schedules, *state);
     for (size_t i = 0; st == ZRO_OK && i < config->n_numbers; i++)
         st = zro_state_get_number(*state, config->numbers[i].name, &config->numbers[i].value);
+    if (st == ZRO_OK)
+        say_left_out(opt, *state, config);
     return st;
 }
 
@@ -113,7 +149,7 @@ zro_status zro_optim_resume(zro_optim *opt, const char *path, const zro_save_con
 
     if (st != ZRO_OK)
         return st;
-    st = vote(opt, ZRO__CALL_LOAD, check_arguments(opt, "optim_resume", path, given, &config));
+    st = vote(opt, ZRO__CALL_RESUME, check_arguments(opt, "optim_resume", path, given, &config));
     if (st == ZRO_OK)
         st = resume(opt, path, &config, &state);
     zro_state_destroy(state);

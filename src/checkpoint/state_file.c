@@ -55,7 +55,7 @@ static zro_status labels_make(const zro_state *s, label **out)
     qsort(l, s->n_params, sizeof *l, by_name);
     for (size_t i = 1; i < s->n_params; i++)
         if (by_name(&l[i - 1], &l[i]) == 0)
-            return zro__fail(ZRO_ERR_INVALID, "two parameters are named %s", text_of(&l[i]));
+            return zro__fail(ZRO_ERR_INVALID, "two parameters are named %s; give each a name of its own", text_of(&l[i]));
     return ZRO_OK;
 }
 

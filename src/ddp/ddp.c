@@ -39,6 +39,25 @@ static zro_status check_config(const zro_ddp_config *c)
     return st;
 }
 
+/* All gradients of an iteration are there at the same time, so none may share memory with another. */
+static zro_status check_gradients(zro__numbered *list, const zro_param *params, size_t n)
+{
+    const zro__numbered *found;
+    char a[ZRO__NAME_BYTES], b[ZRO__NAME_BYTES];
+    size_t n_grads = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (params[i].grad != NULL)
+            list[n_grads++] =
+                (zro__numbered){ &params[i], i, zro_param_count(&params[i]) * zro_dtype_bytes(zro__param_grad_type(&params[i])),
+                                 params[i].grad };
+    found = zro__params_find_shared(list, n_grads);
+    return found == NULL ? ZRO_OK
+                         : zro__fail(ZRO_ERR_INVALID, "ddp_create: the gradients of parameters %s and %s share memory",
+                                     zro__param_name(found[0].param->name, found[0].index, a),
+                                     zro__param_name(found[1].param->name, found[1].index, b));
+}
+
 static zro_status check_params(zro__account *account, const zro_param *params, size_t n)
 {
     zro__numbered *list;
@@ -55,10 +74,13 @@ static zro_status check_params(zro__account *account, const zro_param *params, s
             st = zro__param_fail(ZRO_ERR_UNSUPPORTED, params[i].name, i,
                                  "its gradient is %s; averages are of f32, f64, bf16 or f16",
                                  zro_dtype_name(zro__param_grad_type(&params[i])));
-        list[i] = (zro__numbered){ &params[i], i, zro_param_count(&params[i]) * zro_dtype_bytes(params[i].dtype) };
+        list[i] =
+            (zro__numbered){ &params[i], i, zro_param_count(&params[i]) * zro_dtype_bytes(params[i].dtype), params[i].data };
     }
     if (st == ZRO_OK)
         st = zro__params_check_apart(list, n);
+    if (st == ZRO_OK)
+        st = check_gradients(list, params, n);
     zro__free(list);
     return st;
 }

@@ -296,6 +296,7 @@ static zro_status create_members(zro_group *parent, const int *ranks, int n, zro
     if (st == ZRO_OK && f.rank < 0)
         st = zro__fail(ZRO_ERR_INVALID, "group_create_members: rank %d calls, but is not among the members",
                        parent->ranks.board.rank);
+    parent->is_expected = 0; /* this is no operation of the parent */
     if (st == ZRO_OK)
         st = zro__form_region(&f, ZRO_OK);
     return st != ZRO_OK ? st : zro__form_group(&f, ZRO_OK, out);

@@ -268,5 +268,7 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
     else if (st == ZRO_OK)
         st = create_alone(&c, out);
     zro__free(cells);
+    if (st == ZRO_OK)
+        (*out)->is_expected = 1;
     return st;
 }

@@ -259,6 +259,18 @@ zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **
 
 /* ---- the end ---- */
 
+/* A program that makes a group and gives it to nobody trains each rank by itself; that it runs well is the trap. */
+static void say_unused(const zro_group *g)
+{
+    if (!g->is_expected || g->ranks.board.size < 2 || g->ranks.board.rank != 0
+        || atomic_load_explicit(&g->ranks.counters.operations, memory_order_relaxed) > 0)
+        return;
+    zro__log(&g->settings, ZRO_LOG_WARN,
+             "the group of %d ranks was made and never used, so each rank worked by itself; pass it to zro_optim_create, and "
+             "average gradients over it: zro_params_all_reduce(group, params, n, ZRO_AVG)",
+             g->ranks.board.size);
+}
+
 void zro_group_destroy(zro_group *g)
 {
     zro__slot *slot;
@@ -266,6 +278,7 @@ void zro_group_destroy(zro_group *g)
     /* In a forked child the handle stays: what it holds is the parent's. */
     if (g == NULL || !zro__view_is_alive(g->seat->view) || zro__lane_is_mine(g->lane))
         return;
+    say_unused(g);
     slot = zro__slot_of(&g->ranks.board, g->ranks.board.rank);
     if (zro__lane_is_busy(g->lane) || atomic_load_explicit(&g->calls, memory_order_acquire) > 0) {
         char name[64];

@@ -38,6 +38,7 @@ struct zro_group {
     zro__rings rings;
     zro__far *far;    /* the messages to far ranks; NULL if all ranks are near */
     atomic_int calls; /* how many calls have entered and not left */
+    int is_expected;  /* 1: zro_group_create_env made it, so a program that destroys it unused has forgotten it */
     zro__arena arena;
     int32_t *cell;  /* per rank: its cell; ranks with equal numbers are added up first */
     int *everybody; /* 0, 1, ...: the ranks that a duplicate is made of */

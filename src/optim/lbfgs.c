@@ -446,7 +446,8 @@ static zro_status check_params(const zro_param *params, size_t n)
     if (list == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: comparing %zu parameters", n);
     for (size_t i = 0; i < n; i++)
-        list[i] = (zro__numbered){ &params[i], i, zro_param_count(&params[i]) * zro_dtype_bytes(params[i].dtype) };
+        list[i] =
+            (zro__numbered){ &params[i], i, zro_param_count(&params[i]) * zro_dtype_bytes(params[i].dtype), params[i].data };
     st = zro__params_check_apart(list, n);
     zro__free(list);
     return st;

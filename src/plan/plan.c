@@ -20,6 +20,7 @@ typedef struct tables {
     size_t *elements;        /* ranks: how many elements each rank owns */
     size_t *names;           /* a hash table of parameters by name: index + 1, or 0 */
     size_t n_names;          /* its size, a power of two */
+    size_t namesakes[2];     /* the first two parameters that have one name; both 0: there are none */
     zro__arena arena;
 } tables;
 
@@ -104,11 +105,27 @@ static zro_status check_owners(const zro_plan *plan, const zro_param_group *grou
     return ZRO_OK;
 }
 
+/* A group has no struct_size.  One that was not initialised usually has something in the reserved fields, or a pointer that can be
+ * none: so most of them are refused instead of followed. */
+static int is_initialised(const zro_param_group *group)
+{
+    const uintptr_t bits =
+        (uintptr_t)group->params | (uintptr_t)group->index | (uintptr_t)group->config | (uintptr_t)group->values;
+
+    return (group->reserved[0] | group->reserved[1] | group->reserved[2]) == 0 && bits % _Alignof(void *) == 0
+           && (uintptr_t)group->owners % _Alignof(int32_t) == 0 && group->n <= SIZE_MAX / sizeof(zro_param);
+}
+
 /* Checks one group and adds it to the amounts, and the bytes of its names to *bytes. */
 static zro_status check_group(const zro_plan *plan, const zro_param_group *group, amounts *n, size_t *bytes)
 {
     zro_status st = ZRO_OK;
 
+    if (!is_initialised(group))
+        return zro__fail(ZRO_ERR_INVALID,
+                         "parameter group %zu was not initialised: fields that must be zero are not; begin with "
+                         "zro_param_group group = ZRO_PARAM_GROUP_INIT",
+                         n->groups);
     if (group->params == NULL && group->n > 0)
         return zro__fail(ZRO_ERR_INVALID, "parameter group %zu: params is NULL, but n = %zu", n->groups, group->n);
     for (size_t i = 0; st == ZRO_OK && i < group->n; i++) {
@@ -319,10 +336,15 @@ static size_t *find_name(const tables *t, const char *name)
 static void fill_names(tables *t, size_t n)
 {
     memset(t->names, 0, t->n_names * sizeof *t->names);
+    memset(t->namesakes, 0, sizeof t->namesakes);
     for (size_t i = 0; i < n; i++)
         if (t->params[i].name != NULL) {
             size_t *entry = find_name(t, t->params[i].name);
 
+            if (*entry != 0 && t->namesakes[1] == 0) {
+                t->namesakes[0] = *entry - 1;
+                t->namesakes[1] = i;
+            }
             *entry = *entry == 0 ? i + 1 : *entry;
         }
 }
@@ -484,6 +506,13 @@ const char *zro__partition_name(const zro_plan *plan)
 const zro__plan_param *zro__plan_table(const zro_plan *plan)
 {
     return plan->t.params;
+}
+
+int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second)
+{
+    *first = plan->t.namesakes[0];
+    *second = plan->t.namesakes[1];
+    return *second > 0;
 }
 
 int zro_plan_ranks(const zro_plan *plan)

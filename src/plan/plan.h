@@ -26,4 +26,7 @@ const char *zro__partition_name(const zro_plan *plan);
  * row[i + 1].first_range) of all ranges (zro_plan_ranges).  Valid until the plan changes. */
 const zro__plan_param *zro__plan_table(const zro_plan *plan);
 
+/* The first two parameters that have the same name; 0 if there are none. */
+int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second);
+
 #endif

@@ -158,90 +158,130 @@ zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t fir
     return zro__leave(group, zro__claim_agree(&group->ranks.board, call, &claim, st));
 }
 
-/* ---- before the first step ---- */
+/* ---- arrays that should be the same on all ranks ----
+ *
+ * Values and gradients are compared whole before the first step.  A program that forgets later to average its gradients is found
+ * at step 10, 100, 1000 and so on, by samples of them: that costs nothing that could be measured, and each thing is said once. */
+
+enum { SAMPLE = 128 }; /* elements of a gradient that are compared after the first step */
 
 /* What is compared: arrays that every rank has, and that should be the same on all of them. */
-typedef struct first_arrays {
+typedef struct common_arrays {
     const zro_optim *opt;
     int gradients; /* 0: the parameters' values */
-} first_arrays;
+    int sampled;   /* 1: only some elements of each array */
+} common_arrays;
 
-/* The hash of the arrays [first, end) that there are: values that exist once cannot differ. */
+/* The array of a parameter as if it were a parameter's data, for its hash; 0 if it is not there, or exists once and so cannot
+ * differ. */
+static int find_array(const common_arrays *c, size_t i, zro_param *array)
+{
+    const zro_param *p = c->opt->params[i].param;
+    const zro__place *place = zro__param_place(p);
+
+    *array = *p;
+    if (c->gradients) {
+        array->data = p->grad;
+        array->dtype = c->opt->params[i].grad_dtype;
+    }
+    if (array->data == NULL || (c->gradients ? !zro__param_has_grad(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE))
+        return 0;
+    if (c->sampled && c->opt->params[i].count > 2 * SAMPLE) { /* from the middle */
+        array->data = (char *)array->data + c->opt->params[i].count / 2 * zro_dtype_bytes(array->dtype);
+        array->n_dims = 1;
+        memset(array->shape, 0, sizeof array->shape);
+        array->shape[0] = SAMPLE;
+    }
+    return 1;
+}
+
+/* The hash of the arrays [first, end) that there are. */
 static uint64_t hash_arrays(const void *user, size_t first, size_t end)
 {
-    const first_arrays *f = user;
     uint64_t hash = ZRO__HASH_START, one = 0;
 
     for (size_t i = first; i < end; i++) {
-        const zro_param *p = f->opt->params[i].param;
-        const zro__place *place = zro__param_place(p);
-        zro_param array = *p;
+        zro_param array;
 
-        if (f->gradients) {
-            array.data = p->grad;
-            array.dtype = f->opt->params[i].grad_dtype;
-        }
-        if (array.data == NULL || (f->gradients ? !zro__param_has_grad(p) : place != NULL && place->kind == ZRO_MEMORY_ONCE)
-            || zro_params_hash(&array, 1, &one) != ZRO_OK)
-            continue;
-        hash = zro__hash(hash, &one, sizeof one);
+        if (find_array(user, i, &array) && zro_params_hash(&array, 1, &one) == ZRO_OK)
+            hash = zro__hash(hash, &one, sizeof one);
     }
     return hash;
 }
 
-/* Inside the lane; rank 0 tells. */
-static zro_status compare_first_arrays(const zro_optim *opt, zro_group *group)
+/* Rank 0 tells; the program has made `steps` steps before this one. */
+static void say_odd(const common_arrays *c, size_t param, int odd, uint64_t steps)
 {
-    zro_status st = ZRO_OK;
+    char name[ZRO__NAME_BYTES], when[40] = "the first step";
 
-    for (int gradients = 0; gradients < 2 && st == ZRO_OK; gradients++) {
-        const first_arrays f = { opt, gradients };
-        char name[ZRO__NAME_BYTES];
-        size_t param = 0;
-        int32_t odd;
+    if (c->sampled)
+        snprintf(when, sizeof when, "step %" PRIu64, steps + 1);
+    if (zro__optim_rank(c->opt) != 0)
+        return;
+    if (c->gradients)
+        zro__log(&c->opt->settings, ZRO_LOG_WARN,
+                 "the gradient of parameter %s is another one on rank %d than on rank 0 at %s, and each rank uses its own for "
+                 "what it owns; average gradients before each step: zro_params_all_reduce(group, params, n, ZRO_AVG)",
+                 zro__param_name(c->opt->params[param].name, param, name), odd, when);
+    else
+        zro__log(&c->opt->settings, ZRO_LOG_WARN,
+                 "parameter %s has other values on rank %d than on rank 0 before the first step, and each rank keeps those of "
+                 "what it owns; begin with zro_param_publish(optim, ZRO_ALL_PARAMS, 0), or set the same values on all ranks",
+                 zro__param_name(c->opt->params[param].name, param, name), odd);
+}
 
-        st = zro__find_odd(group, ZRO__CALL_STEP, opt->n_params, hash_arrays, &f, &param, &odd);
-        if (st != ZRO_OK || odd == group->ranks.board.size || group->ranks.board.rank != 0)
-            continue;
-        if (gradients)
-            zro__log(
-                &opt->settings, ZRO_LOG_WARN,
-                "the gradient of parameter %s is another one on rank %d than on rank 0 at the first step, and each rank uses "
-                "its own for what it owns; average gradients before each step: zro_params_all_reduce(group, params, n, "
-                "ZRO_AVG)",
-                zro__param_name(opt->params[param].name, param, name), (int)odd);
-        else
-            zro__log(
-                &opt->settings, ZRO_LOG_WARN,
-                "parameter %s has other values on rank %d than on rank 0 before the first step, and each rank keeps those of "
-                "what it owns; begin with zro_param_publish(optim, ZRO_ALL_PARAMS, 0), or set the same values on all ranks",
-                zro__param_name(opt->params[param].name, param, name), (int)odd);
-    }
-    return st;
+/* Inside the lane.  All ranks learn whether something differs, and so agree about what need not be compared any more. */
+static zro_status compare_arrays(zro_optim *opt, zro_group *group, const common_arrays *c)
+{
+    size_t param = 0;
+    int32_t odd;
+    zro_status st = zro__find_odd(group, ZRO__CALL_STEP, opt->n_params, hash_arrays, c, &param, &odd);
+
+    if (st != ZRO_OK || odd == group->ranks.board.size)
+        return st;
+    opt->said_gradients |= c->gradients;
+    say_odd(c, param, odd, opt->updater.n_steps);
+    return ZRO_OK;
+}
+
+/* Steps are the same on all ranks, so all of them come to the same answer. */
+static int is_due(const zro_optim *opt)
+{
+    uint64_t step = opt->updater.n_steps + 1;
+
+    while (step % 10 == 0)
+        step /= 10;
+    return !opt->said_first || (step == 1 && opt->updater.n_steps > 0 && !opt->said_gradients);
 }
 
 zro_status zro__optim_compare_first_arrays(zro_optim *opt)
 {
     zro_group *group = opt->group;
+    const int first = !opt->said_first;
     zro_status st;
 
-    if (opt->said_first || zro__optim_ranks(opt) < 2 || opt->updater.is_attached) /* a ddp sees to both */
+    if (zro__optim_ranks(opt) < 2 || opt->attaches || !is_due(opt)) /* a ddp sees to both */
         return ZRO_OK;
     st = zro__enter(group);
     if (st != ZRO_OK)
         return st;
     opt->said_first = 1;
-    return zro__leave(group, compare_first_arrays(opt, group));
+    if (first)
+        st = compare_arrays(opt, group, &(common_arrays){ opt, 0, 0 });
+    if (st == ZRO_OK)
+        st = compare_arrays(opt, group, &(common_arrays){ opt, 1, !first });
+    return zro__leave(group, st);
 }
 
 /* ---- a step ---- */
 
-/* A parameter's owners must agree whether it has a gradient: each of them updates its own part. */
-static int has_several_owners(const zro_optim *opt, size_t param)
+/* A parameter's owners must agree whether it has a gradient: each of them updates its own part.  Attached to a ddp they do, because
+ * what any rank has counts. */
+static int must_agree(const zro_optim *opt, size_t param)
 {
     const zro__plan_param *row = &zro__plan_table(opt->plan)[param];
 
-    return row[1].first_range - row[0].first_range > 1;
+    return !opt->attaches && row[1].first_range - row[0].first_range > 1;
 }
 
 /* The groups' values, then whether the parameters that have several owners have a gradient. */
@@ -255,7 +295,7 @@ static void describe_step(const void *user, size_t i, char *text, size_t bytes)
         describe_value(opt, i, text, bytes);
     else
         snprintf(text, bytes, "parameter %.100s: %s gradient", zro__param_name(opt->params[param].name, param, name),
-                 !has_several_owners(opt, param)                 ? "not compared"
+                 !must_agree(opt, param)                         ? "not compared"
                  : zro__param_has_grad(opt->params[param].param) ? "a"
                                                                  : "no");
 }
@@ -265,7 +305,7 @@ zro__claim zro__optim_claim_step(const zro_optim *opt)
     uint64_t hash = hash_values(opt);
 
     for (size_t i = 0; i < opt->n_params; i++)
-        if (has_several_owners(opt, i)) {
+        if (must_agree(opt, i)) {
             const char present = (char)zro__param_has_grad(opt->params[i].param);
 
             hash = zro__hash(hash, &present, 1);

@@ -3,9 +3,11 @@
  * Everything is checked and all memory is taken before anything counts.  With a group of ranks every path leads to the votes,
  * so that all ranks add the groups or none does: memory can run out on one rank alone, and were that rank to return at once,
  * the others would wait for it. */
+#include <stdint.h>
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/log.h"
 #include "base/param.h"
 #include "base/status.h"
 #include "group/group.h"
@@ -30,8 +32,38 @@ static zro_status check_type(const zro_rule *rule, const zro_param *p, size_t in
     return ZRO_OK;
 }
 
+/* What is doubtful about the parameters that were added, and said when all ranks have taken them. */
+typedef struct doubts {
+    size_t gradients[2]; /* two parameters whose gradients share memory; equal: there are none */
+    size_t frozen;       /* a parameter that has a gradient and is not trained, as in zeroed memory; SIZE_MAX: there is none */
+} doubts;
+
+/* Gradients may be moved and their presence may change, so this is a doubt and no error.  Only those that count as present are
+ * looked at: a program may use one array for many parameters, one after another. */
+static void find_doubts(const zro_optim *opt, size_t first, zro__numbered *list, doubts *d)
+{
+    const zro__numbered *found;
+    size_t n = 0, is_new = 0;
+
+    for (size_t i = 0; i < opt->n_params; i++) {
+        const zro__entry *e = &opt->params[i];
+
+        if (i >= first && i < d->frozen && !e->trains && e->param->grad_present && e->param->grad_dtype != ZRO_SAME)
+            d->frozen = i; /* the initializer sets ZRO_SAME: this one was not begun with it, and nobody froze it on purpose */
+        if (e->param->grad == NULL || !zro__param_has_grad(e->param))
+            continue;
+        is_new |= i >= first;
+        list[n++] = (zro__numbered){ e->param, i, e->count * zro_dtype_bytes(e->grad_dtype), e->param->grad };
+    }
+    found = is_new ? zro__params_find_shared(list, n) : NULL;
+    if (found != NULL && (found[0].index >= first || found[1].index >= first)) {
+        d->gradients[0] = found[0].index;
+        d->gradients[1] = found[1].index;
+    }
+}
+
 /* Checks that no parameter is there twice or shares memory with another. */
-static zro_status check_apart(zro_optim *opt)
+static zro_status check_apart(zro_optim *opt, size_t first, doubts *d)
 {
     const zro__entry *params = opt->params;
     const size_t n = opt->n_params;
@@ -41,8 +73,11 @@ static zro_status check_apart(zro_optim *opt)
     if (list == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: comparing %zu parameters", n);
     for (size_t i = 0; i < n; i++)
-        list[i] = (zro__numbered){ params[i].param, i, params[i].count * zro_dtype_bytes(params[i].dtype) };
+        list[i] =
+            (zro__numbered){ params[i].param, i, params[i].count * zro_dtype_bytes(params[i].dtype), params[i].param->data };
     st = zro__params_check_apart(list, n);
+    if (st == ZRO_OK)
+        find_doubts(opt, first, list, d);
     zro__free(list);
     return st;
 }
@@ -283,7 +318,7 @@ static void undo(zro_optim *opt, const mark *m)
 
 /* The part that this rank does by itself.  The plan comes first: it checks what can be checked without an optimizer. */
 static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_group *groups, size_t n_groups,
-                                                const zro_plan_config *plan, mark *m)
+                                                const zro_plan_config *plan, mark *m, doubts *d)
 {
     const zro_switch whole = opt->rule == NULL || opt->rule->whole == ZRO_ON ? ZRO_ON : ZRO_OFF;
     zro_status st;
@@ -298,7 +333,7 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", zro_plan_params(opt->plan));
     for (size_t k = 0; st == ZRO_OK && k < n_groups; k++)
         st = append(opt, &groups[k], m->n_groups + k);
-    return st == ZRO_OK ? check_apart(opt) : st;
+    return st == ZRO_OK ? check_apart(opt, m->n_params, d) : st;
 }
 
 /* The part that all ranks do together; where no parameters were added there is nothing to do. */
@@ -317,10 +352,37 @@ static zro_status settle(zro_optim *opt, size_t first, zro__call call)
     return zro__leave(opt->group, st);
 }
 
+/* Rank 0 says it of names, which are the same on all ranks; of gradients each rank says what it has. */
+static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
+{
+    char left[ZRO__NAME_BYTES], right[ZRO__NAME_BYTES];
+    size_t first, second;
+
+    if (zro__plan_namesakes(opt->plan, &first, &second) && second >= first_new && zro__optim_rank(opt) == 0)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "parameters %zu and %zu are both named %s; a state of them cannot be saved to a file: give each parameter a "
+                 "name of its own",
+                 first, second, opt->params[second].name);
+    first = d->gradients[0];
+    second = d->gradients[1];
+    if (d->frozen != SIZE_MAX)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "parameter %s has a gradient, but requires_grad is 0, so it is never updated; begin with zro_param_make, or "
+                 "with zro_param p = ZRO_PARAM_INIT",
+                 zro__param_name(opt->params[d->frozen].name, d->frozen, left));
+    if (first != second)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "the gradients of parameters %s and %s share memory, so one overwrites the other; give each parameter a "
+                 "gradient of its own, or clear grad_present of those that are not there",
+                 zro__param_name(opt->params[first].name, first, left),
+                 zro__param_name(opt->params[second].name, second, right));
+}
+
 zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_group *groups, size_t n_groups,
                              const zro_plan_config *plan, zro__call call, zro_status st)
 {
     mark m = { 0 };
+    doubts d = { .frozen = SIZE_MAX };
     size_t at;
 
     if (opt != NULL)
@@ -332,7 +394,7 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
                     .average = opt->updater.average,
                     .fused = opt->updater.fused };
     if (st == ZRO_OK)
-        st = add(opt, groups, n_groups, plan, &m);
+        st = add(opt, groups, n_groups, plan, &m, &d);
     at = m.n_params;
     for (size_t k = 0; st == ZRO_OK && k < n_groups; at += groups[k++].n)
         st = add_runs(opt, &groups[k], at, at + groups[k].n);
@@ -344,5 +406,7 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
         st = zro__optim_reserve_norms(opt);
     if (st != ZRO_OK && opt != NULL)
         undo(opt, &m);
+    if (st == ZRO_OK)
+        say_doubts(opt, m.n_params, &d);
     return st;
 }

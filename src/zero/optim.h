@@ -38,6 +38,7 @@ struct zro_optim {
     pid_t process;         /* the process that made the handle and has the threads of the pool */
     int said_idle;         /* 1: the log has been told that a step found nothing to do */
     int said_first;        /* 1: the ranks' first values and gradients have been compared */
+    int said_gradients;    /* 1: the log has been told that gradients differ between ranks */
     uint64_t n_loads;      /* how many states have been loaded */
     uint64_t loaded_steps; /* the steps that the last of them had made */
     zro_plan *plan;
@@ -84,9 +85,12 @@ zro_status zro__optim_extend(zro_optim *optim, zro_group *group, const zro_param
 /* Whether all parameters have their data, where zro has put it if it was zro.  INVALID, STATE. */
 zro_status zro__optim_check_data(const zro_optim *optim);
 
-/* As zro_optim_load, with the whole state on rank `root` alone; the others have what zro__state_broadcast gives them.  Arrays go
- * from there to their owners, so that no other rank takes more memory than for its shard. */
-zro_status zro__optim_load_from(zro_optim *optim, const zro_state *state, int root);
+/* For zro_optim_resume: as zro_optim_load, with the whole state on rank `root` alone; the others have what zro__state_broadcast
+ * gives them.  Arrays go from there to their owners, so that no other rank takes more memory than for its shard. */
+zro_status zro__optim_resume_from(zro_optim *optim, const zro_state *state, int root);
+
+/* For zro_optim_save: as zro_optim_consolidate_with_data. */
+zro_status zro__optim_gather_to(zro_optim *optim, int to, zro_state **out);
 
 /* All ranges of the parameters [first, end), sorted by parameter and first element, and how many there are. */
 const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t end, size_t *n);
@@ -94,7 +98,8 @@ const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t 
 /* Compares what the ranks have added: the parameters from `first` on, their groups and the settings.  Collective. */
 zro_status zro__optim_compare(const zro_optim *optim, zro_group *group, size_t first, zro__call call, zro_status st);
 
-/* Before the first step: warns of parameters whose values or gradients differ between ranks.  Collective. */
+/* Before the first step: warns of parameters whose values or gradients differ between ranks; of gradients also before step 10,
+ * 100 and so on.  Collective. */
 zro_status zro__optim_compare_first_arrays(zro_optim *optim);
 
 /* What all ranks must have in common in a step. */

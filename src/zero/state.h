@@ -163,7 +163,7 @@ zro_status zro__state_reserve(zro_state *state, size_t bytes);
 zro_status zro__state_take(zro_state *state);
 
 /* As zro_state_broadcast.  whole = 0: ranks other than root get a state in which only slots of one element have data; it can be
- * asked, loaded together with the root's (zro__optim_load_from) and destroyed, and nothing may be added to it. */
+ * asked, loaded together with the root's (zro__optim_resume_from) and destroyed, and nothing may be added to it. */
 zro_status zro__state_broadcast(zro_group *group, zro_state **state, int root, int whole);
 
 /* The i-th slot of a parameter; NULL if there is none. */

@@ -28,6 +28,7 @@ typedef struct gathering {
     int to;           /* the rank that gets the state, or ZRO_ALL */
     int gets;         /* this rank gets the state */
     int with_data;    /* the state gets the data of the parameters, too */
+    zro__call call;   /* what the program has called */
     zro_state *state; /* NULL if it does not */
     zro__arena arena;
 } gathering;
@@ -59,7 +60,7 @@ static zro_status exchange_records(gathering *g)
 
     for (size_t i = 0; i < g->n_ranges; i++)
         zro__parts_append(g->parts, &n, i * g->stride * sizeof *g->record, g->stride, g->ranges[i].owner);
-    x = zro__delivery(ZRO__CALL_CONSOLIDATE, ZRO_F64, g->record, bytes, g->parts, n, g->n_ranges * g->stride);
+    x = zro__delivery(g->call, ZRO_F64, g->record, bytes, g->parts, n, g->n_ranges * g->stride);
     return zro__xfer_run(&g->opt->group->ranks, &x);
 }
 
@@ -73,9 +74,10 @@ static zro_status records_differ(const gathering *g, size_t range, size_t k)
     if (k > 0)
         snprintf(what, sizeof what, "its %.60s (%g and %g)", g->opt->rule->slots[k - 1].name, theirs[k], mine[k]);
     return zro__fail(ZRO_ERR_STATE,
-                     "consolidate: rank %d and rank %d, which share parameter %s, disagree about %s; "
+                     "%s: rank %d and rank %d, which share parameter %s, disagree about %s; "
                      "its gradient was present on only one of them",
-                     (int)r[-1].owner, (int)r->owner, zro__param_name(g->opt->params[r->param].name, r->param, name), what);
+                     zro__call_name(g->call), (int)r[-1].owner, (int)r->owner,
+                     zro__param_name(g->opt->params[r->param].name, r->param, name), what);
 }
 
 /* The owners of one parameter must have the same slots and numbers, such as step.  All ranks get the same answer. */
@@ -224,7 +226,7 @@ static zro_status start(gathering *g)
         (const zro__array[]){ { &g->record, g->n_ranges, g->stride * sizeof *g->record },
                               { &g->parts, g->n_ranges > ZRO__MOVE_BATCH ? g->n_ranges : ZRO__MOVE_BATCH, sizeof *g->parts } },
         2);
-    g->moves = (zro__moves){ .opt = g->opt, .call = ZRO__CALL_CONSOLIDATE, .parts = g->parts, .to = g->to };
+    g->moves = (zro__moves){ .opt = g->opt, .call = g->call, .parts = g->parts, .to = g->to };
     return st;
 }
 
@@ -236,9 +238,9 @@ static zro_status agree(const gathering *g, zro_status st)
 
     snprintf(to, sizeof to, g->to == ZRO_ALL ? "ZRO_ALL" : "%d", g->to);
     snprintf(text, sizeof text, "to = %s%s", to, g->with_data ? ", with data" : "");
-    return zro__cycle_is_shared(g->opt->cycle) ? zro__agree(&g->opt->group->ranks.board, ZRO__CALL_CONSOLIDATE,
-                                                            "the arguments of optim_consolidate", text, &number, st)
-                                               : st;
+    return zro__cycle_is_shared(g->opt->cycle)
+               ? zro__agree(&g->opt->group->ranks.board, g->call, "the arguments of optim_consolidate", text, &number, st)
+               : st;
 }
 
 /* Inside the lane. */
@@ -256,15 +258,15 @@ static zro_status consolidate(gathering *g, zro_status st)
         st = check_records(g);
     if (st != ZRO_OK)
         return st;
-    st = zro__cycle_vote(g->opt->cycle, ZRO__CALL_CONSOLIDATE, g->gets ? make_state(g) : ZRO_OK);
+    st = zro__cycle_vote(g->opt->cycle, g->call, g->gets ? make_state(g) : ZRO_OK);
     for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++)
         st = gather_range(g, i);
     return st == ZRO_OK ? zro__moves_send(&g->moves) : st;
 }
 
-static zro_status consolidate_to(zro_optim *opt, int to, int with_data, zro_state **out)
+static zro_status consolidate_to(zro_optim *opt, zro__call call, int to, int with_data, zro_state **out)
 {
-    gathering g = { .opt = opt, .to = to, .with_data = with_data };
+    gathering g = { .opt = opt, .call = call, .to = to, .with_data = with_data };
     zro_status st = zro__optim_enter(opt), mine = ZRO_OK;
 
     if (out != NULL)
@@ -291,10 +293,15 @@ static zro_status consolidate_to(zro_optim *opt, int to, int with_data, zro_stat
 
 zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
 {
-    return consolidate_to(opt, to, 0, out);
+    return consolidate_to(opt, ZRO__CALL_CONSOLIDATE, to, 0, out);
 }
 
 zro_status zro_optim_consolidate_with_data(zro_optim *opt, int to, zro_state **out)
 {
-    return consolidate_to(opt, to, 1, out);
+    return consolidate_to(opt, ZRO__CALL_CONSOLIDATE, to, 1, out);
+}
+
+zro_status zro__optim_gather_to(zro_optim *opt, int to, zro_state **out)
+{
+    return consolidate_to(opt, ZRO__CALL_SAVE, to, 1, out);
 }

@@ -3,6 +3,7 @@
  * Everything is checked, the ranks are compared and all memory is taken before anything changes.  Either every rank has the whole
  * state and copies what it owns, or one rank has it and sends its arrays to their owners. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +41,18 @@ static const char *name_of(const zro_optim *opt, size_t param, char *buffer)
     return zro__param_name(opt->params[param].name, param, buffer);
 }
 
+/* The text begins with the call that the program has made: zro_optim_load or zro_optim_resume. */
+static __attribute__((format(printf, 2, 3))) zro_status refuse(const loading *l, const char *format, ...)
+{
+    char why[ZRO__TEXT_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return zro__fail(ZRO_ERR_INVALID, "%s: %s", zro__call_name(l->moves.call), why);
+}
+
 /* ---- checks ---- */
 
 /* Whether a rule of the library takes the state of another one: both keep the same slots, as adam and adamw do, whose values
@@ -51,49 +64,47 @@ static int takes_other(const zro_optim *opt, const zro_state *state)
 }
 
 /* The rule, and which parameters are in which group. */
-static zro_status check_groups(const zro_optim *opt, const zro_state *state)
+static zro_status check_groups(const loading *l)
 {
+    const zro_optim *opt = l->opt;
+    const zro_state *state = l->state;
     const char *mine = opt->rule != NULL ? opt->rule->name : "", *theirs = zro_state_rule(state);
 
     if (theirs[0] != '\0' && strcmp(mine, theirs) != 0 && !takes_other(opt, state))
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: the state is that of rule %s, the optimizer has %s", theirs,
-                         opt->rule != NULL ? mine : "no rule");
+        return refuse(l, "the state is that of rule %s, the optimizer has %s", theirs, opt->rule != NULL ? mine : "no rule");
     if (zro_state_groups(state) != zro_optim_groups(opt) || zro_state_params(state) != opt->n_params)
-        return zro__fail(ZRO_ERR_INVALID,
-                         "optim_load: the state has %zu parameters in %zu groups, the optimizer %zu parameters in %zu groups",
-                         zro_state_params(state), zro_state_groups(state), opt->n_params, zro_optim_groups(opt));
+        return refuse(l, "the state has %zu parameters in %zu groups, the optimizer %zu parameters in %zu groups",
+                      zro_state_params(state), zro_state_groups(state), opt->n_params, zro_optim_groups(opt));
     for (size_t k = 0; k < zro_optim_groups(opt); k++)
         if (state->groups[k].first != zro__optim_shard(opt)->groups[k]->first_index)
-            return zro__fail(
-                ZRO_ERR_INVALID,
-                "optim_load: parameter group %zu begins with parameter %zu in the state, with %zu in the optimizer", k,
-                state->groups[k].first, zro__optim_shard(opt)->groups[k]->first_index);
+            return refuse(l, "parameter group %zu begins with parameter %zu in the state, with %zu in the optimizer", k,
+                          state->groups[k].first, zro__optim_shard(opt)->groups[k]->first_index);
     return ZRO_OK;
 }
 
-static zro_status check_shape(const zro_optim *opt, const zro_state *state, size_t i)
+static zro_status check_shape(const loading *l, size_t i)
 {
-    const zro__entry *e = &opt->params[i];
-    const zro__state_param *p = &state->params[i];
-    const char *name = zro__state_text(state, p->name);
+    const zro__entry *e = &l->opt->params[i];
+    const zro__state_param *p = &l->state->params[i];
+    const char *name = zro__state_text(l->state, p->name);
     char buffer[ZRO__NAME_BYTES];
 
     if (name != NULL && e->name != NULL && strcmp(name, e->name) != 0)
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter %zu is %s in the state, %s in the optimizer", i, name,
-                         e->name);
+        return refuse(l, "parameter %zu is %s in the state, %s in the optimizer", i, name, e->name);
     if (p->n_dims != e->param->n_dims || memcmp(p->shape, e->param->shape, p->n_dims * sizeof *p->shape) != 0)
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter %s has another shape in the state: %zu elements, not %zu",
-                         name_of(opt, i, buffer), p->count, e->count);
+        return refuse(l, "parameter %s has another shape in the state: %zu elements, not %zu", name_of(l->opt, i, buffer),
+                      p->count, e->count);
     if (p->dtype != e->dtype)
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: parameter %s is %s in the state, %s in the optimizer",
-                         name_of(opt, i, buffer), zro_dtype_name(p->dtype), zro_dtype_name(e->dtype));
+        return refuse(l, "parameter %s is %s in the state, %s in the optimizer", name_of(l->opt, i, buffer),
+                      zro_dtype_name(p->dtype), zro_dtype_name(e->dtype));
     return ZRO_OK;
 }
 
 /* Checks that a slot of the state has the size and type of the optimizer's slot s; s is -1 if the optimizer has none of this
  * name. */
-static zro_status check_slot(const zro_optim *opt, const zro__state_slot *slot, const char *slot_name, int s)
+static zro_status check_slot(const loading *l, const zro__state_slot *slot, const char *slot_name, int s)
 {
+    const zro_optim *opt = l->opt;
     const zro__entry *e = &opt->params[slot->param];
     char buffer[ZRO__NAME_BYTES];
     const char *name = name_of(opt, slot->param, buffer);
@@ -101,15 +112,14 @@ static zro_status check_slot(const zro_optim *opt, const zro__state_slot *slot, 
     zro_dtype type;
 
     if (s < 0 || (s == ZRO__MASTER && e->dtype != ZRO_BF16 && e->dtype != ZRO_F16))
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: the state has a slot %s for parameter %s, but the optimizer has none",
-                         slot_name, name);
+        return refuse(l, "the state has a slot %s for parameter %s, but the optimizer has none", slot_name, name);
     type = zro__slot_type(opt, (size_t)s, e->dtype);
     if (slot->count != (is_array ? e->count : 1))
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: slot %s of parameter %s has %zu elements, must have %zu", slot_name,
-                         name, slot->count, is_array ? e->count : 1);
+        return refuse(l, "slot %s of parameter %s has %zu elements, must have %zu", slot_name, name, slot->count,
+                      is_array ? e->count : 1);
     if (is_array ? slot->dtype != type : !zro__dtype_is_float(slot->dtype))
-        return zro__fail(ZRO_ERR_INVALID, "optim_load: slot %s of parameter %s is %s, must be %s", slot_name, name,
-                         zro_dtype_name(slot->dtype), is_array ? zro_dtype_name(type) : "a floating-point number");
+        return refuse(l, "slot %s of parameter %s is %s, must be %s", slot_name, name, zro_dtype_name(slot->dtype),
+                      is_array ? zro_dtype_name(type) : "a floating-point number");
     return ZRO_OK;
 }
 
@@ -125,15 +135,14 @@ static zro_status check_slots(loading *l, size_t param, size_t group)
         const char *name = zro__state_text(state, state->slots[i].name);
         int s = zro__optim_find_slot(opt, name);
 
-        st = check_slot(opt, &state->slots[i], name, s);
+        st = check_slot(l, &state->slots[i], name, s);
         bits |= st == ZRO_OK ? (uint32_t)1 << s : 0;
     }
     l->needed[group] |= bits;
     rest = bits & ~((uint32_t)1 << ZRO__MASTER);
     for (size_t s = 0; st == ZRO_OK && rest != 0 && s < opt->rule->n_slots; s++)
         if ((rest >> s & 1) == 0 && opt->rule->slots[s].only_with == NULL)
-            st = zro__fail(ZRO_ERR_INVALID, "optim_load: the state of parameter %s has no %s", name_of(opt, param, buffer),
-                           opt->rule->slots[s].name);
+            st = refuse(l, "the state of parameter %s has no %s", name_of(opt, param, buffer), opt->rule->slots[s].name);
     return st;
 }
 
@@ -164,8 +173,8 @@ static zro_status check_values(const loading *l, size_t group, const double *val
     zro_status st = l->opt->rule != NULL ? zro__values_check(l->opt->rule, values) : ZRO_OK;
 
     if (st != ZRO_OK && takes_other(l->opt, l->state))
-        return zro__fail(st, "optim_load: the state is that of rule %s, and its parameter group %zu does not fit: %s",
-                         zro_state_rule(l->state), group, zro_last_error());
+        return refuse(l, "the state is that of rule %s, and its parameter group %zu does not fit: %s", zro_state_rule(l->state),
+                      group, zro_last_error());
     return st;
 }
 
@@ -206,8 +215,8 @@ static void say_left_out(const loading *l)
     if (l->n_left_out > 1)
         snprintf(more, sizeof more, " (and %zu others)", l->n_left_out - 1);
     zro__log(&l->opt->settings, ZRO_LOG_WARN,
-             "optim_load: value %s of parameter group %zu of the state%s is left out: %s has none of this name",
-             zro__state_text(l->state, l->left_out->name), l->left_out->group, more,
+             "%s: value %s of parameter group %zu of the state%s is left out: %s has none of this name",
+             zro__call_name(l->moves.call), zro__state_text(l->state, l->left_out->name), l->left_out->group, more,
              l->opt->rule != NULL ? l->opt->rule->name : "an optimizer without a rule");
 }
 
@@ -222,15 +231,14 @@ static zro_status check_data(zro_optim *opt)
 static zro_status check_all(loading *l)
 {
     const float scale = (float)l->state->progress.scale;
-    zro_status st = check_groups(l->opt, l->state);
+    zro_status st = check_groups(l);
 
     if (st == ZRO_OK && l->opt->updater.scales == ZRO_ON && l->state->progress.scale != 0 && !(scale > 0 && isfinite(scale)))
-        st = zro__fail(ZRO_ERR_INVALID, "optim_load: loss scale %g, must be above 0 and finite in f32",
-                       l->state->progress.scale);
+        st = refuse(l, "loss scale %g, must be above 0 and finite in f32", l->state->progress.scale);
     for (size_t k = 0; st == ZRO_OK && k < zro_optim_groups(l->opt); k++)
         st = read_values(l, k);
     for (size_t i = 0; st == ZRO_OK && i < l->opt->n_params; i++) {
-        st = check_shape(l->opt, l->state, i);
+        st = check_shape(l, i);
         if (st == ZRO_OK)
             st = check_slots(l, i, zro__plan_table(l->opt->plan)[i].group);
         l->has_data |= l->state->params[i].data != ZRO__STATE_NONE;
@@ -281,10 +289,10 @@ static zro_status agree(loading *l, zro_status st)
     zro_group *g = l->opt->group;
     const zro__claim claim = { .what = "the ranks' states",
                                .hash = st == ZRO_OK ? hash_of(l) : 0,
-                               .otherwise = "optim_load: the ranks' states differ in values, slots, steps or loss scale; load "
+                               .otherwise = "the ranks' states differ in values, slots, steps or loss scale; load "
                                             "the same state on all ranks (zro_state_broadcast)" };
 
-    return g != NULL ? zro__claim_agree(&g->ranks.board, ZRO__CALL_LOAD, &claim, st) : st;
+    return g != NULL ? zro__claim_agree(&g->ranks.board, l->moves.call, &claim, st) : st;
 }
 
 /* ---- taking over ---- */
@@ -436,9 +444,9 @@ static void load(loading *l)
     }
 }
 
-zro_status zro__optim_load_from(zro_optim *opt, const zro_state *state, int root)
+static zro_status load_from(zro_optim *opt, const zro_state *state, int root, zro__call call)
 {
-    loading l = { .opt = opt, .state = state, .root = root, .moves = { .opt = opt, .call = ZRO__CALL_LOAD } };
+    loading l = { .opt = opt, .state = state, .root = root, .moves = { .opt = opt, .call = call } };
     const size_t n = zro_optim_groups(opt);
     const zro__array arrays[] = { { &l.values, n * zro_optim_values(opt), sizeof *l.values },
                                   { &l.first_lr, n, sizeof *l.first_lr },
@@ -468,5 +476,10 @@ zro_status zro__optim_load_from(zro_optim *opt, const zro_state *state, int root
 
 zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
 {
-    return zro__optim_load_from(opt, state, EVERY_RANK);
+    return load_from(opt, state, EVERY_RANK, ZRO__CALL_LOAD);
+}
+
+zro_status zro__optim_resume_from(zro_optim *opt, const zro_state *state, int root)
+{
+    return load_from(opt, state, root, ZRO__CALL_RESUME);
 }

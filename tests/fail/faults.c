@@ -1,5 +1,5 @@
-/* The fault loop: ranks run a random script of collective calls, steps of a sharded optimizer and creates, and at a random moment
- * something goes wrong on one of them.
+/* The fault loop: ranks run a random script of collective calls, sums of gradients, steps of a sharded optimizer and creates, and
+ * at a random moment something goes wrong on one of them.
  *
  * Whatever it is: every result with OK is right, every call of every other rank ends soon after its deadline, errors name the
  * rank at fault, groups without that rank work, and nothing is left behind.  All ranks go on with the script after a failure, so
@@ -94,8 +94,9 @@ static const struct {
 #undef ONE
 };
 
-typedef enum op { CALL, SUBMITTED, STEP, DUPLICATE, MEMORY, OPTIMIZER, OPS } op;
-static const char *const op_names[] = { "call", "submitted call", "step", "duplicate", "memory_alloc", "optim_create" };
+typedef enum op { CALL, SUBMITTED, STEP, AVERAGE, DUPLICATE, MEMORY, OPTIMIZER, OPS } op;
+static const char *const op_names[] = { "call",      "submitted call", "step",        "params_all_reduce",
+                                        "duplicate", "memory_alloc",   "optim_create" };
 
 /* What one rank got from one operation. */
 typedef struct outcome {
@@ -239,7 +240,7 @@ static op op_at(const trial *x, int i)
     n = zt_below(&random, 20);
     if ((faults[x->fault].flags & CREATES) != 0 && n < 10)
         return (op)(DUPLICATE + n % 3);
-    return n < 10 ? CALL : n < 12 ? SUBMITTED : n < 17 ? STEP : (op)(DUPLICATE + n - 17);
+    return n < 9 ? CALL : n < 11 ? SUBMITTED : n < 14 ? STEP : n < 17 ? AVERAGE : (op)(DUPLICATE + n - 17);
 }
 
 static void make_job(zt_rank *t, const trial *x, state *s, int i, zro_group *group, uint64_t salt)
@@ -296,6 +297,36 @@ static void make_gradients(const trial *x, twin *w, int i)
         zro_param_set_grad(&w->alone[k], w->alone[k].grad);
     }
     CHECK_OK(zro_optim_step(w->reference, NULL));
+}
+
+/* What a program does before each step, here with sums, which are exact: the gradients of three parameters, one of them present
+ * on rank 0 alone and without memory that peers could reach. */
+static zro_status reduce_gradients(const trial *x, state *s)
+{
+    const size_t counts[] = { 7, x->most / 2 + 1, 1500 };
+    const int n = zro_group_size(s->group), me = zro_group_rank(s->group);
+    float *room = zro_memory_data(s->memory[0]), own[1500];
+    zro_param params[3];
+    zro_status st;
+
+    for (size_t i = 0; i < 3; i++) {
+        float *grad = i == 2 ? own : room;
+
+        zro_param_make(&params[i], NULL, ZRO_F32, NULL, grad, 1, &counts[i]);
+        params[i].grad_present = i != 2 || me == 0;
+        for (size_t k = 0; k < counts[i]; k++)
+            grad[k] = (float)((i + k) % 100 * (size_t)(me + 1));
+        room += i == 2 ? 0 : counts[i];
+    }
+    st = zro_params_all_reduce(s->group, params, 3, ZRO_SUM);
+    for (size_t i = 0; i < 3 && st == ZRO_OK; i++) {
+        const size_t sum = i == 2 ? 1 : (size_t)n * (size_t)(n + 1) / 2;
+
+        CHECK(params[i].grad_present == 1);
+        for (size_t k = 0; k < counts[i]; k++)
+            CHECK(((const float *)params[i].grad)[k] == (float)((i + k) % 100 * sum));
+    }
+    return st;
 }
 
 static zro_status duplicate(state *s)
@@ -491,6 +522,8 @@ static zro_status carry_out(zt_rank *t, const trial *x, state *s, int i, op what
 {
     if (what == STEP)
         return zro_optim_step(s->twin.optim, NULL);
+    if (what == AVERAGE)
+        return reduce_gradients(x, s);
     if (what == DUPLICATE)
         return duplicate(s);
     if (what == MEMORY)

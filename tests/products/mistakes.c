@@ -213,12 +213,91 @@ static void average_of_integers(void)
     zro_must(zro_all_reduce(ranks, &x, 1, ZRO_I32, ZRO_AVG));
 }
 
+static void no_group_initializer(void)
+{
+    zro_param_group group;
+
+    memset(&group, 0xa5, sizeof group); /* what may be on the stack */
+    group.params = &param;
+    group.n = 1;
+    zro_must(zro_optim_create(ranks, &group, 1, zro_rule_adamw(), NULL, NULL, &opt));
+}
+
+static void equal_names(void)
+{
+    zro_param two[2] = { param, param };
+
+    zro_param_make(&two[1], "w", ZRO_F32, other, NULL, 1, (size_t[]){ N });
+    list.params = two;
+    list.n = 2;
+    make();
+}
+
+static void shared_gradients(void)
+{
+    zro_param two[2] = { param, param };
+
+    zro_param_make(&two[1], "v", ZRO_F32, other, grad, 1, (size_t[]){ N });
+    list.params = two;
+    list.n = 2;
+    make();
+}
+
+static void save_on_one_rank(void)
+{
+    make();
+    if (rank == 0)
+        zro_must(zro_optim_save(opt, "run.safetensors", NULL));
+    else
+        step();
+}
+
+static void numbers_not_asked_for(void)
+{
+    zro_value epoch = { "epoch", 3 };
+    zro_save_config with = ZRO_SAVE_CONFIG_INIT;
+
+    make();
+    with.numbers = &epoch;
+    with.n_numbers = 1;
+    zro_must(zro_optim_save(opt, "run.safetensors", &with));
+    zro_must(zro_optim_resume(opt, "run.safetensors", NULL));
+}
+
+static void average_forgotten_later(void)
+{
+    make();
+    for (int i = 0; i < 12; i++) {
+        grad[N / 2] = (float)(rank + i);
+        if (i == 0)
+            zro_must(zro_params_all_reduce(ranks, &param, 1, ZRO_AVG));
+        step();
+    }
+}
+
+static void group_not_given(void)
+{
+    zro_must(zro_optim_create(NULL, &list, 1, zro_rule_adamw(), NULL, NULL, &opt));
+    step();
+    zro_optim_destroy(opt);
+    zro_group_destroy(ranks);
+}
+
+static void zeroed_parameter(void)
+{
+    param = (zro_param){ .data = w, .grad = grad, .grad_present = 1, .name = "w", .n_dims = 1, .shape = { N } };
+    make();
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
-    no_group,           no_presence,     no_average,    other_shapes,     other_lr,        other_first_values,
-    other_presence,     alone_in_a_call, other_calls,   other_counts,     early_exit,      wrong_struct,
-    other_struct,       no_initializer,  misspelt_rule, forgotten_n_dims, forgotten_shape, no_data,
-    value_out_of_range, moved_data,      two_at_once,   forked_child,     missing_file,    average_of_integers,
+    no_group,           no_presence,      no_average,       other_shapes,          other_lr,
+    other_first_values, other_presence,   alone_in_a_call,  other_calls,           other_counts,
+    early_exit,         wrong_struct,     other_struct,     no_initializer,        misspelt_rule,
+    forgotten_n_dims,   forgotten_shape,  no_data,          value_out_of_range,    moved_data,
+    two_at_once,        forked_child,     missing_file,     average_of_integers,   no_group_initializer,
+    equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for, average_forgotten_later,
+    group_not_given,    zeroed_parameter,
 };
 
 int main(int argc, char **argv)

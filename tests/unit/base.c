@@ -348,6 +348,10 @@ static void params_are_checked(void **state)
 
     (void)state;
     assert_int_equal(zro__param_check(&p, 3), ZRO_OK);
+    p.grad = x;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID,
+            "parameter 3: data and grad are the same array; a gradient needs its own");
+    p.grad = NULL;
     p.data = NULL;
     REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID,
             "parameter 3: data is NULL; point it at its values, or let zro_params_alloc hand out memory");
@@ -381,6 +385,31 @@ static void params_are_checked(void **state)
     REFUSED(zro__param_check_types(&p, 3), ZRO_ERR_INVALID, "parameter 3: dtype = 8 is no element type");
 }
 
+/* Its name cannot be read: memory that was not initialised has anything there. */
+static void params_are_initialised(void **state)
+{
+    const char *text =
+        "parameter 3: it was not initialised: fields that must be zero are not; begin with zro_param_make, or with "
+        "zro_param p = ZRO_PARAM_INIT";
+    float x[2];
+    zro_param p;
+
+    (void)state;
+    memset(&p, 0xa5, sizeof p);
+    p.data = x;
+    p.n_dims = 1;
+    REFUSED(zro__param_check(&p, 3), ZRO_ERR_INVALID, text);
+    REFUSED(zro__param_check_types(&p, 3), ZRO_ERR_INVALID, text);
+    for (size_t i = 0; i < 4; i++) {
+        p = param_of(x, 2);
+        if (i == 3)
+            p.reserved32 = 1;
+        else
+            p.reserved[i] = 1;
+        REFUSED(zro__param_check_shape(&p, 3), ZRO_ERR_INVALID, text);
+    }
+}
+
 static void params_lie_apart(void **state)
 {
     float x[8];
@@ -390,7 +419,7 @@ static void params_lie_apart(void **state)
     (void)state;
     for (int overlap = 0; overlap < 2; overlap++) {
         for (size_t i = 0; i < 5; i++)
-            list[i] = (zro__numbered){ &p[i], i, zro_param_count(&p[i]) * sizeof(float) };
+            list[i] = (zro__numbered){ &p[i], i, zro_param_count(&p[i]) * sizeof(float), p[i].data };
         if (overlap == 0) {
             assert_int_equal(zro__params_check_apart(list, 5), ZRO_OK);
             p[1].shape[0] = 5;
@@ -400,12 +429,12 @@ static void params_lie_apart(void **state)
                     "parameters w and 0 share memory; weights that are tied are one parameter");
         }
     }
-    list[0] = list[2] = (zro__numbered){ &p[0], 0, 16 };
-    list[1] = (zro__numbered){ &p[2], 1, 0 };
+    list[0] = list[2] = (zro__numbered){ &p[0], 0, 16, p[0].data };
+    list[1] = (zro__numbered){ &p[2], 1, 0, NULL };
     list[2].index = 2;
     REFUSED(zro__params_check_apart(list, 3), ZRO_ERR_INVALID, "parameter 0 is there twice");
-    list[0] = list[2] = (zro__numbered){ &p[2], 0, 0 };
-    list[1] = (zro__numbered){ &p[3], 1, 0 };
+    list[0] = list[2] = (zro__numbered){ &p[2], 0, 0, NULL };
+    list[1] = (zro__numbered){ &p[3], 1, 0, NULL };
     list[2].index = 2;
     REFUSED(zro__params_check_apart(list, 3), ZRO_ERR_INVALID, "parameter 0 is there twice");
 }
@@ -592,6 +621,7 @@ int main(void)
         cmocka_unit_test(structs_have_versions),
         cmocka_unit_test(params_are_counted),
         cmocka_unit_test(params_are_checked),
+        cmocka_unit_test(params_are_initialised),
         cmocka_unit_test(params_lie_apart),
         cmocka_unit_test(texts_are_cut_and_measured),
         cmocka_unit_test(hashes_see_every_byte),

@@ -409,6 +409,95 @@ static void the_log_has_the_description(void **state)
     }
 }
 
+static void note_warning(void *user, zro_log_level level, const char *text)
+{
+    lines *l = user;
+
+    if (level == ZRO_LOG_WARN && l->n++ == 0)
+        snprintf(l->text, sizeof l->text, "%s", text);
+}
+
+/* Makes an optimizer of the model, with its last parameter added later if `later`, and expects one warning, or none. */
+static void check_warning(model *m, int later, const char *expected)
+{
+    zro_optim_config c = ZRO_OPTIM_CONFIG_INIT;
+    zro_param_group last = { .params = &m->params[PARAMS - 1], .n = 1 };
+    static lines l;
+    zro_optim *opt;
+
+    l = (lines){ 0 };
+    c.settings.log = note_warning;
+    c.settings.log_user = &l;
+    m->group.n = later ? PARAMS - 1 : PARAMS;
+    OK(zro_optim_create(NULL, &m->group, 1, zro_rule_adam(), NULL, &c, &opt));
+    if (later)
+        OK(zro_optim_add_param_group(opt, &last));
+    assert_int_equal(l.n, expected[0] != '\0');
+    assert_string_equal(l.text, expected);
+    zro_optim_destroy(opt);
+}
+
+static void equal_names_are_told(void **state)
+{
+    model m;
+
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        model_make(&m);
+        check_warning(&m, later, "");
+        m.params[D].name = "f";
+        check_warning(&m, later,
+                      "parameters 0 and 2 are both named f; a state of them cannot be saved to a file: give each parameter a "
+                      "name of its own");
+        m.params[D].name = m.params[F].name = NULL;
+        check_warning(&m, later, "");
+    }
+    model_make(&m);
+    m.params[B].name = "f";
+    check_warning(&m, 1, /* and not once more for the one that is added */
+                  "parameters 0 and 1 are both named f; a state of them cannot be saved to a file: give each parameter a name "
+                  "of its own");
+}
+
+static void shared_gradients_are_told(void **state)
+{
+    model m;
+
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        model_make(&m);
+        m.params[D].grad = (char *)m.f_grad + sizeof m.f_grad - 8;
+        check_warning(&m, later,
+                      "the gradients of parameters f and d share memory, so one overwrites the other; give each parameter a "
+                      "gradient of its own, or clear grad_present of those that are not there");
+        m.params[D].grad_present = 0; /* one after another they may have the same array */
+        check_warning(&m, later, "");
+        m.params[D].grad_present = 1;
+        m.params[D].requires_grad = 0;
+        check_warning(&m, later, "");
+    }
+}
+
+/* Zeroed memory is no parameter: it would be frozen, silently.  One that was frozen on purpose is. */
+static void zeroed_parameters_are_told(void **state)
+{
+    model m;
+
+    (void)state;
+    for (int later = 0; later < 2; later++) {
+        model_make(&m);
+        m.params[D].requires_grad = 0;
+        check_warning(&m, later, "");
+        m.params[D] = (zro_param){ .data = m.d, .grad = m.d_grad, .grad_present = 1, .name = "d", .n_dims = 1, .shape = { 4 } };
+        check_warning(
+            &m, later,
+            "parameter d has a gradient, but requires_grad is 0, so it is never updated; begin with zro_param_make, or "
+            "with zro_param p = ZRO_PARAM_INIT");
+        m.params[D].requires_grad = 1;
+        check_warning(&m, later, "");
+    }
+}
+
 /* More ranks than are listed; what is wrong is text, because an assertion on a rank's thread would end the wrong one. */
 enum { RANKS = 18 };
 
@@ -495,6 +584,9 @@ int main(void)
         cmocka_unit_test(norms_of_added_groups),
         cmocka_unit_test(passes_are_told),
         cmocka_unit_test(the_log_has_the_description),
+        cmocka_unit_test(equal_names_are_told),
+        cmocka_unit_test(shared_gradients_are_told),
+        cmocka_unit_test(zeroed_parameters_are_told),
         cmocka_unit_test(many_ranks_are_not_listed),
         cmocka_unit_test(what_exists_once_is_not_delivered),
     };

@@ -932,14 +932,40 @@ static void check_group_refused(const model *m, zro_partition partition, const c
 
 static void groups_are_refused(void **unused)
 {
+    const char *garbage = "parameter group 1 was not initialised: fields that must be zero are not; begin with zro_param_group "
+                          "group = ZRO_PARAM_GROUP_INIT";
+    void *const nowhere = (void *)(uintptr_t)0x1002; /* as no array of pointers or numbers can lie */
     static const size_t sizes[] = { 1, 2, 3 };
     static const int32_t owners[] = { 1, 0, 2 }, negative[] = { 0, -1 };
     model *m = of_sizes(sizes, 3);
     zro_param_group *g = m->groups;
     zro_param *p = &m->params[1];
+    const zro_param_group odd[] = {
+        { .params = nowhere, .n = 2 },
+        { .params = p, .n = 2, .index = nowhere },
+        { .params = p, .n = 2, .config = nowhere },
+        { .params = p, .n = 2, .values = nowhere },
+        { .params = p, .n = 2, .owners = nowhere },
+        { .params = p, .n = SIZE_MAX / 64 },
+    };
 
     (void)unused;
     g[0].n = 1;
+    memset(&g[1], 0xa5, sizeof g[1]); /* as memory may be that was not initialised */
+    g[1].params = p;
+    g[1].n = 2;
+    check_group_refused(m, ZRO_PARTITION_FLAT, garbage);
+    memset(g[1].reserved, 0, sizeof g[1].reserved);
+    check_group_refused(m, ZRO_PARTITION_FLAT, garbage);
+    for (size_t i = 0; i < 3; i++) {
+        g[1] = (zro_param_group){ .params = p, .n = 2 };
+        g[1].reserved[i] = 1;
+        check_group_refused(m, ZRO_PARTITION_FLAT, garbage);
+    }
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        g[1] = odd[i];
+        check_group_refused(m, ZRO_PARTITION_FLAT, garbage);
+    }
     g[1] = (zro_param_group){ .params = NULL, .n = 2 };
     check_group_refused(m, ZRO_PARTITION_FLAT, "parameter group 1: params is NULL, but n = 2");
     g[0].n = 0;

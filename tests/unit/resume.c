@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/point.h"
 #include "zero/state.h"
@@ -43,7 +44,7 @@ static void note_line(void *user, zro_log_level level, const char *text)
 {
     training *t = user;
 
-    if (level == ZRO_LOG_WARN && strstr(text, "schedule") != NULL) {
+    if (level == ZRO_LOG_WARN && (strstr(text, "schedule") != NULL || strstr(text, "number") != NULL)) {
         t->warnings++;
         snprintf(t->warning, sizeof t->warning, "%s", text);
     }
@@ -350,6 +351,40 @@ static void S93_others_are_refused(void **state)
     end(&b);
     end(&a);
     zro_state_destroy(s);
+}
+
+/* Numbers of a file that a resume does not ask for are named, those that it asks for are not. */
+static void S93_numbers_left_out_are_told(void **state)
+{
+    static const char *const expected[] = {
+        "optim_resume: the file has 2 numbers that the program did not ask for: epoch, seed; list what it saves in "
+        "zro_save_config.numbers when it resumes, too",
+        "optim_resume: the file has 1 number that the program did not ask for: seed; list what it saves in "
+        "zro_save_config.numbers when it resumes, too",
+        "",
+    };
+    zro_value numbers[2] = { { "epoch", 3 }, { "seed", 7 } };
+    zro_save_config with = ZRO_SAVE_CONFIG_INIT;
+    char path[] = "/tmp/zro-unit-resume-XXXXXX";
+    const int fd = mkstemp(path);
+    training t;
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    begin(&t, 0.1);
+    with.numbers = numbers;
+    with.n_numbers = 2;
+    OK(zro_optim_save(t.optim, path, &with));
+    for (size_t n = 0; n <= 2; n++) {
+        t.warning[0] = '\0';
+        with.n_numbers = n;
+        OK(zro_optim_resume(t.optim, path, &with));
+        assert_string_equal(t.warning, expected[n]);
+        assert_int_equal(t.warnings, n < 2 ? n + 1 : 2);
+    }
+    assert_int_equal(unlink(path), 0);
+    end(&t);
 }
 
 /* Children and groups are counted. */
@@ -819,12 +854,13 @@ static void memory_that_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(S93_every_kind_goes_on),     cmocka_unit_test(S93_two_go_on),
-        cmocka_unit_test(S93_others_are_refused),     cmocka_unit_test(S93_other_trees_are_refused),
-        cmocka_unit_test(S93_every_number_counts),    cmocka_unit_test(S93_positions_that_cannot_be),
-        cmocka_unit_test(S93_an_old_schedule_warns),  cmocka_unit_test(data_and_numbers_go_round),
-        cmocka_unit_test(the_file_is_one_of_a_model), cmocka_unit_test(what_cannot_be_added),
-        cmocka_unit_test(broken_files_are_named),     cmocka_unit_test(S93_a_state_without_more_loads),
+        cmocka_unit_test(S93_every_kind_goes_on),         cmocka_unit_test(S93_two_go_on),
+        cmocka_unit_test(S93_others_are_refused),         cmocka_unit_test(S93_other_trees_are_refused),
+        cmocka_unit_test(S93_numbers_left_out_are_told),  cmocka_unit_test(S93_every_number_counts),
+        cmocka_unit_test(S93_positions_that_cannot_be),   cmocka_unit_test(S93_an_old_schedule_warns),
+        cmocka_unit_test(data_and_numbers_go_round),      cmocka_unit_test(the_file_is_one_of_a_model),
+        cmocka_unit_test(what_cannot_be_added),           cmocka_unit_test(broken_files_are_named),
+        cmocka_unit_test(S93_a_state_without_more_loads),
 #ifdef ZRO__POINTS
         cmocka_unit_test(memory_that_runs_out),
 #endif

@@ -111,7 +111,7 @@ static void keep_warning(void *user, zro_log_level level, const char *text)
 static void first_values(zt_rank *t)
 {
     for (int odd = 0; odd < 2; odd++) {
-        float data[3][2000], grad[2000] = { 0 };
+        float data[3][2000], grad[3][2000] = { { 0 } };
         char warning[1024] = "", expected[100];
         zro_group_config config = zt_config();
         zro_param params[3];
@@ -126,7 +126,7 @@ static void first_values(zt_rank *t)
             zro_param_init(&params[i]);
             params[i].shape[0] = 2000;
             params[i].data = data[i];
-            zro_param_set_grad(&params[i], grad);
+            zro_param_set_grad(&params[i], grad[i]);
             for (int k = 0; k < 2000; k++)
                 data[i][k] = (float)k;
         }
@@ -139,7 +139,7 @@ static void first_values(zt_rank *t)
         CHECK(odd && t->rank == 0 ? strstr(warning, expected) != NULL : warning[0] == '\0');
         warning[0] = '\0';
         zro_optim_destroy(opt);
-        grad[7] = (float)t->rank; /* not averaged: told by another optimizer, whose first step it is */
+        grad[0][7] = (float)t->rank; /* not averaged: told by another optimizer, whose first step it is */
         CHECK_OK(zro_optim_create(group, &list, 1, zro_rule_sgd(), NULL, NULL, &opt));
         CHECK_OK(zro_optim_step(opt, NULL));
         CHECK((strstr(warning, "the gradient of parameter 0 is another one on rank 1") != NULL) == (t->rank == 0));
@@ -148,6 +148,45 @@ static void first_values(zt_rank *t)
             data[1][0] = -1;
         CHECK_OK(zro_optim_step(opt, NULL));
         CHECK(warning[0] == '\0');
+        zro_optim_destroy(opt);
+        zro_group_destroy(group);
+    }
+}
+
+/* Gradients that differ only later: told at step 10 or 100, once, and not where they are the same there. */
+static void later_gradients(zt_rank *t)
+{
+    static const int firsts[] = { 1, 10, 11, 101 }; /* the step from which on they differ */
+    static const int tells[] = { 1, 10, 100, 0 };   /* and the one that says so */
+
+    for (size_t k = 0; k < sizeof firsts / sizeof *firsts; k++) {
+        float data[2][600] = { { 0 } }, grad[2][600] = { { 0 } };
+        char warning[1024] = "";
+        zro_group_config config = zt_config();
+        zro_param params[2];
+        zro_param_group list = { .params = params, .n = 2 };
+        zro_group *group;
+        zro_optim *opt;
+        int told = 0;
+
+        config.settings.log = keep_warning;
+        config.settings.log_user = warning;
+        group = zt_group_with(t, &config);
+        for (size_t i = 0; i < 2; i++)
+            zro_param_make(&params[i], i == 0 ? "w" : "b", ZRO_F32, data[i], grad[i], 1, (size_t[]){ i == 0 ? 600 : 200 });
+        CHECK_OK(zro_optim_create(group, &list, 1, zro_rule_sgd(), NULL, NULL, &opt));
+        for (int s = 1; s <= 110; s++) {
+            for (int i = 0; i < 600; i++)
+                grad[k % 2][i] = s < firsts[k] ? 1 : (float)t->rank;
+            CHECK_OK(zro_optim_step(opt, NULL));
+            if (warning[0] == '\0')
+                continue;
+            CHECK(t->rank == 0 && told++ == 0 && s == tells[k]);
+            CHECK(strstr(warning, k % 2 == 0 ? "the gradient of parameter w is" : "the gradient of parameter b is") != NULL);
+            CHECK(strstr(warning, s == 1 ? "at the first step," : s == 10 ? "at step 10," : "at step 100,") != NULL);
+            warning[0] = '\0';
+        }
+        CHECK(told == (t->rank == 0 && tells[k] > 0));
         zro_optim_destroy(opt);
         zro_group_destroy(group);
     }
@@ -375,6 +414,7 @@ static void freed_apart(zt_rank *t)
 
 const zt_case cases_zero_agree[] = {
     { "S95_first_values", first_values, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
+    { "S95_later_gradients", later_gradients, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 60, 0, 0 },
     { "S96_one_of_many", one_of_many, ZT_WORLD(2) | ZT_WORLD(7), ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_steps", different_steps, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "zero_different_arguments", different_arguments, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
