@@ -18,18 +18,19 @@ enum { LINE = 64, AHEAD = 512 };
 /* What a thread does of one parameter. */
 typedef struct step_span {
     size_t bytes; /* of each array */
-    const char *grad;
+    const char *grads[LIMIT_GRADS];
     char *arrays[LIMIT_ARRAYS];
     char *output;
-    int n_arrays, halves;
+    int n_arrays, n_grads, halves;
 } step_span;
 
 /* Prefetching behind the end does no harm. */
-static INLINE void prefetch(const step_span *s, int arrays, int halves, size_t i)
+static INLINE void prefetch(const step_span *s, int arrays, int grads, int halves, size_t i)
 {
     for (int k = 0; k < (arrays == 0 ? s->n_arrays : arrays); k++)
         __builtin_prefetch(s->arrays[k] + i, 1, 3);
-    __builtin_prefetch(s->grad + (halves ? i / 2 : i), 0, 3);
+    for (int k = 0; k < (grads == 0 ? s->n_grads : grads); k++)
+        __builtin_prefetch(s->grads[k] + (halves ? i / 2 : i), 0, 3);
     if (halves)
         __builtin_prefetch(s->output + i / 2, 1, 3);
 }
@@ -204,13 +205,14 @@ size_t limit_step_bytes(const limit_step *shape)
 {
     size_t size = zro_dtype_bytes(shape->type);
 
-    return (size_t)shape->n_arrays * 2 * size + (shape->halves ? 4 : size);
+    return (size_t)shape->n_arrays * 2 * size + (shape->halves ? 4 : (size_t)shape->n_grads * size);
 }
 
 static void advance(step_span *s, size_t bytes)
 {
     s->bytes -= bytes;
-    s->grad += s->halves ? bytes / 2 : bytes;
+    for (int k = 0; k < s->n_grads; k++)
+        s->grads[k] += s->halves ? bytes / 2 : bytes;
     if (s->halves)
         s->output += bytes / 2;
     for (int k = 0; k < s->n_arrays; k++)
@@ -227,7 +229,7 @@ static void run_rest(const step_span *s, zro_dtype type)
             else
                 *(float *)(void *)(s->arrays[k] + i) = (*(float *)(void *)(s->arrays[k] + i) + (float)STEP_VALUE) / 2;
     if (s->halves)
-        memcpy(s->output, s->grad, s->bytes / 2);
+        memcpy(s->output, s->grads[0], s->bytes / 2);
 }
 
 /* What the threads share. */
@@ -241,8 +243,10 @@ static void run_elements(const job *j, const limit_param *r, size_t from, size_t
 {
     const limit_step *shape = j->shape;
     span_fn fn = best_isa()->step[shape->type == ZRO_F64];
-    step_span s = { .grad = r->grad, .output = r->output, .n_arrays = shape->n_arrays, .halves = shape->halves };
+    step_span s = { .output = r->output, .n_arrays = shape->n_arrays, .n_grads = shape->n_grads, .halves = shape->halves };
 
+    for (int k = 0; k < shape->n_grads; k++)
+        s.grads[k] = r->grads[k];
     for (int k = 0; k < shape->n_arrays; k++)
         s.arrays[k] = r->arrays[k];
     s.bytes = to * zro_dtype_bytes(shape->type);

@@ -5,7 +5,7 @@
  *   STREAM(p, v)  a store around the caches, to an aligned address: for f32 only, as collective calls are measured with f32
  *
  * `plain` takes a register at a time; `eight` loads eight of a source together and stores them together; `four` loads four of
- * the gradient together, then reads and writes four of each array. */
+ * each gradient together, then reads and writes four of each array. */
 
 typedef REAL NAME(reg) __attribute__((vector_size(VECTOR)));
 typedef REAL NAME(mem) __attribute__((vector_size(VECTOR), aligned(1), may_alias));
@@ -103,29 +103,40 @@ static TARGET size_t NAME(call)(int eight, int stream, const limit_call *s, floa
 /* ---- steps ---- */
 
 /* Positions are bytes in the arrays; those in 16-bit arrays are half of that, since their arrays are f32. */
-#define MIX(p, g) (*(NAME(mem) *)(void *)(p) = (LOAD(p) + (g)) * (REAL)0.5)
-#define COPY(at) (*(NAME(half) *)(void *)(s->output + (at) / 2) = *(const NAME(half) *)(const void *)(s->grad + (at) / 2))
+#define MIX(p, g) (*(NAME(mem) *)(void *)(p) = (LOAD(p) + (g)) * by)
+#define COPY(at) (*(NAME(half) *)(void *)(s->output + (at) / 2) = *(const NAME(half) *)(const void *)(s->grads[0] + (at) / 2))
 
-static INLINE TARGET NAME(reg) NAME(other)(const step_span *s, size_t i, int halves)
+/* What makes the sum of an array and of the gradients a mean: of 16-bit gradients the values do not count. */
+static INLINE TARGET REAL NAME(weight)(const step_span *s, int halves)
 {
-    NAME(reg) zero = { 0 };
-
-    if (halves)
-        return zero + (REAL)STEP_VALUE;
-    return LOAD(s->grad + i);
+    return (REAL)1 / (REAL)(1 + (halves ? 1 : s->n_grads));
 }
 
-/* All numbers but the span are constants at each call; 0 arrays: as many as the span has. */
-static INLINE TARGET size_t NAME(step_plain)(const step_span *s, int arrays, int halves, size_t ahead)
+/* The sum of the gradients, added one after another as the library does. */
+static INLINE TARGET NAME(reg) NAME(other)(const step_span *s, size_t i, int grads, int halves)
+{
+    NAME(reg) sum = { 0 };
+
+    if (halves)
+        return sum + (REAL)STEP_VALUE;
+    sum = LOAD(s->grads[0] + i);
+    for (int k = 1; k < (grads == 0 ? s->n_grads : grads); k++)
+        sum += LOAD(s->grads[k] + i);
+    return sum;
+}
+
+/* All numbers but the span are constants at each call; 0 arrays or gradients: as many as the span has. */
+static INLINE TARGET size_t NAME(step_plain)(const step_span *s, int arrays, int grads, int halves, size_t ahead)
 {
     char *a = s->arrays[0], *b = s->arrays[1], *c = s->n_arrays > 2 ? s->arrays[2] : NULL;
+    const REAL by = NAME(weight)(s, halves);
     size_t i;
 
     for (i = 0; s->bytes - i >= VECTOR; i += VECTOR) {
-        NAME(reg) g = NAME(other)(s, i, halves);
+        NAME(reg) g = NAME(other)(s, i, grads, halves);
 
         if (ahead != 0 && i % LINE == 0)
-            prefetch(s, arrays, halves, i + ahead);
+            prefetch(s, arrays, grads, halves, i + ahead);
         MIX(a + i, g);
         MIX(b + i, g);
         if (arrays == 3)
@@ -140,19 +151,20 @@ static INLINE TARGET size_t NAME(step_plain)(const step_span *s, int arrays, int
 
 #define EACH4(DO) DO(0) DO(1) DO(2) DO(3)
 #define BYTES(n) (i + (n)*VECTOR)
-#define DO_READ(n) NAME(reg) g##n = NAME(other)(s, BYTES(n), halves);
+#define DO_READ(n) NAME(reg) g##n = NAME(other)(s, BYTES(n), grads, halves);
 #define DO_MIX(n) MIX(to + BYTES(n), g##n);
 #define DO_COPY(n) COPY(BYTES(n));
 
-static INLINE TARGET size_t NAME(step_four)(const step_span *s, int arrays, int halves, size_t ahead)
+static INLINE TARGET size_t NAME(step_four)(const step_span *s, int arrays, int grads, int halves, size_t ahead)
 {
+    const REAL by = NAME(weight)(s, halves);
     size_t i;
 
     for (i = 0; s->bytes - i >= 4 * VECTOR; i += 4 * VECTOR) {
         EACH4(DO_READ)
 
         for (size_t l = 0; ahead != 0 && l < 4 * VECTOR; l += LINE)
-            prefetch(s, arrays, halves, i + ahead + l);
+            prefetch(s, arrays, grads, halves, i + ahead + l);
         for (int k = 0; k < (arrays == 0 ? s->n_arrays : arrays); k++) {
             char *to = s->arrays[k];
 
@@ -166,9 +178,13 @@ static INLINE TARGET size_t NAME(step_four)(const step_span *s, int arrays, int 
 }
 
 /* The loop for the shape's numbers; returns how far it went. */
-#define HALVES(loop, arrays, ahead) (s->halves ? NAME(loop)(s, arrays, 1, ahead) : NAME(loop)(s, arrays, 0, ahead))
+#define GRADS(loop, arrays, ahead)                                                                                             \
+    (s->halves         ? NAME(loop)(s, arrays, 1, 1, ahead)                                                                    \
+     : s->n_grads == 1 ? NAME(loop)(s, arrays, 1, 0, ahead)                                                                    \
+     : s->n_grads == 2 ? NAME(loop)(s, arrays, 2, 0, ahead)                                                                    \
+                       : NAME(loop)(s, arrays, 0, 0, ahead))
 #define ARRAYS(loop, ahead)                                                                                                    \
-    (s->n_arrays == 2 ? HALVES(loop, 2, ahead) : s->n_arrays == 3 ? HALVES(loop, 3, ahead) : HALVES(loop, 0, ahead))
+    (s->n_arrays == 2 ? GRADS(loop, 2, ahead) : s->n_arrays == 3 ? GRADS(loop, 3, ahead) : GRADS(loop, 0, ahead))
 
 static TARGET size_t NAME(step)(int four, const step_span *span, size_t ahead)
 {
@@ -196,7 +212,7 @@ static TARGET size_t NAME(step)(int four, const step_span *span, size_t ahead)
 #undef DO_READ
 #undef DO_MIX
 #undef DO_COPY
-#undef HALVES
+#undef GRADS
 #undef ARRAYS
 #undef NAME
 #undef REAL
