@@ -38,7 +38,7 @@ static INLINE void prefetch(const step_span *s, int arrays, int grads, int halve
 /* ---- instruction sets ---- */
 
 typedef size_t (*call_fn)(int eight, int stream, const limit_call *shape, float by);
-typedef size_t (*span_fn)(int four, const step_span *span, size_t ahead);
+typedef size_t (*span_fn)(int registers, const step_span *span, size_t ahead);
 
 typedef struct isa {
     call_fn call;
@@ -188,8 +188,8 @@ void limit_call_run(int loop, const limit_call *s, float by)
 
 static const struct step_loop {
     const char *name;
-    int four, ahead;
-} step_loops[] = { { "plain", 0, 0 }, { "four", 1, 0 }, { "plain ahead", 0, 1 }, { "four ahead", 1, 1 } };
+    int registers, ahead;
+} step_loops[] = { { "plain", 1, 0 }, { "four", 4, 0 }, { "eight", 8, 0 }, { "plain ahead", 1, 1 }, { "four ahead", 4, 1 } };
 
 int limit_step_loops(void)
 {
@@ -235,8 +235,8 @@ static void run_rest(const step_span *s, zro_dtype type)
 /* What the threads share. */
 typedef struct job {
     const limit_step *shape;
-    int four;
-    size_t ahead; /* bytes */
+    int registers; /* at a time */
+    size_t ahead;  /* bytes */
 } job;
 
 static void run_elements(const job *j, const limit_param *r, size_t from, size_t to)
@@ -251,8 +251,8 @@ static void run_elements(const job *j, const limit_param *r, size_t from, size_t
         s.arrays[k] = r->arrays[k];
     s.bytes = to * zro_dtype_bytes(shape->type);
     advance(&s, from * zro_dtype_bytes(shape->type));
-    advance(&s, fn(j->four, &s, j->ahead));
-    advance(&s, fn(0, &s, 0));
+    advance(&s, fn(j->registers, &s, j->ahead));
+    advance(&s, fn(1, &s, 0));
     run_rest(&s, shape->type);
 }
 
@@ -275,7 +275,7 @@ static void run_blocks(void *ctx, size_t first, size_t last)
 void limit_step_run(int loop, const limit_step *shape, zro__pool *pool)
 {
     size_t ahead = zro__cpu_prefetch() != 0 ? zro__cpu_prefetch() : AHEAD, n_blocks = 0;
-    job j = { .shape = shape, .four = step_loops[loop].four };
+    job j = { .shape = shape, .registers = step_loops[loop].registers };
 
     j.ahead = step_loops[loop].ahead ? ahead * zro_dtype_bytes(shape->type) : 0;
     for (size_t i = 0; i < shape->n_params; i++)

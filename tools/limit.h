@@ -56,8 +56,8 @@ typedef struct limit_step {
     size_t n_params;
 } limit_step;
 
-/* The number of loops there are.  name: "plain" (a register at a time) or "four" (four of them), each with " ahead" if it
- * prefetches, as far as the library does or would. */
+/* The number of loops there are.  name: "plain" (a register at a time), "four" or "eight" (as many of them), the first two also
+ * with " ahead": these prefetch, as far as the library does or would. */
 int limit_step_loops(void);
 const char *limit_step_name(int loop);
 
