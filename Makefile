@@ -43,9 +43,10 @@ mutants: ## all one-line faults that the tests must notice
 	@scripts/setup check-full
 	@scripts/mutants
 
-bench: all ## time the collective calls and the optimizers; ARGS= is handed on to the former
+bench: all ## time the collective calls, the optimizers and the training step; ARGS= is handed on to the first
 	build/bin/zro bench group $(ARGS)
 	build/bin/zro bench optim
+	build/bin/zro bench step
 
 format: ## format all C files
 	@scripts/setup check

@@ -12,18 +12,18 @@
 static const struct {
     const char *name;
     int (*main)(int argc, char **argv);
-} benches[] = { { "group", bench_group }, { "optim", bench_optim } };
+} benches[] = { { "group", bench_group }, { "optim", bench_optim }, { "step", bench_step } };
 
 static int bench_main(int argc, char **argv)
 {
     if (argc < 2)
-        return tool_usage(&tool_bench, "nothing to measure is given; it can be: group, optim");
+        return tool_usage(&tool_bench, "nothing to measure is given; it can be: group, optim, step");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return tool_help(&tool_bench);
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
         if (strcmp(benches[i].name, argv[1]) == 0)
             return benches[i].main(argc - 1, argv + 1);
-    return tool_usage(&tool_bench, "\"%s\" cannot be measured; it can be: group, optim", argv[1]);
+    return tool_usage(&tool_bench, "\"%s\" cannot be measured; it can be: group, optim, step", argv[1]);
 }
 
 void bench_machine(char *name, size_t bytes)
@@ -104,9 +104,10 @@ int bench_read_list(const tool *t, const char *option, char *list, const char *(
 
 const tool tool_bench = {
     "bench",
-    "measure collective calls and optimizers against the limit of this machine",
+    "measure collective calls, optimizers and training steps against the limit of this machine",
     "usage: zro bench group [OPTIONS]\n"
     "       zro bench optim [OPTIONS]\n"
+    "       zro bench step [OPTIONS]\n"
     "\n"
     "group prints, for each collective call and size, the median time of a call, the bandwidth (bytes of the buffer / time),\n"
     "the limit, that is, the time that the same reads and writes by the same ranks take when no rank waits for another, and "
@@ -134,6 +135,18 @@ const tool tool_bench = {
     "      --params N    elements of all parameters together; default: 124439808, those of GPT-2 124M\n"
     "      --samples N   how often the step and the loop are measured, at least; default: 31\n"
     "      --quick       adam, adamw and sgd on a quarter of the parameters\n"
+    "  -h, --help\n"
+    "\n"
+    "step prints the median time of a training step of zro_ddp with an attached optimizer (gradients averaged, parameters\n"
+    "updated and published), that of a loop which reads and writes the same values and does nothing else, the share of that\n"
+    "limit, and the passes over memory: with memory handed out by zro, the same with clip_norm, with the program's own\n"
+    "gradients, and with the program's own parameters and gradients.\n"
+    "\n"
+    "  -n, --ranks N     number of ranks; default: 2\n"
+    "      --params N    elements of all parameters together, or gpt2: 124439808, those of GPT-2 124M; default: gpt2\n"
+    "      --rule R      one of the rules of optim; default: adam\n"
+    "      --json        {\"share\", \"passes\", \"faults_per_step\", \"allocations_per_step\", \"first_over_steady\", ...}\n"
+    "      --quick       a quarter of the parameters and fewer samples\n"
     "  -h, --help\n",
     bench_main,
 };

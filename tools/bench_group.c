@@ -1,7 +1,6 @@
 /* `zro bench group`: the collective calls against the limit of the machine.
  *
- * Samples are taken as bench_sample.h says.  A sample begins for all ranks at a barrier and lasts from the first rank's
- * beginning to the last one's end.
+ * Samples are taken as bench_sample.h says, by all ranks together.
  *
  * The limit of a call is the fastest loop (limit.h) for what the call must at least read and write, divided over the ranks.  On
  * group memory the loop runs on the very arrays of the call, the peers' included.  Own memory is out of the peers' reach; there the loop has the same
@@ -21,10 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/kernels.h"
 #include "base/memory.h"
 #include "base/settings.h"
@@ -180,8 +177,9 @@ static void make_shape(bench *b, const operation *op)
 
 /* Sums in place grow with each call; the limit, whose loop multiplies anyway, takes that back, so that values neither overflow
  * nor vanish. */
-static zro_status run_once(bench *b, int loop)
+static zro_status run_once(void *user, int loop)
 {
+    bench *b = user;
     float by = 1;
 
     if (loop == SIDE_ITSELF)
@@ -193,35 +191,14 @@ static zro_status run_once(bench *b, int loop)
     return ZRO_OK;
 }
 
-static int64_t switches(void)
-{
-    struct rusage usage;
-
-    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
-}
-
 static zro_status take_sample(void *user, const side *s, sample *out)
 {
     bench *b = user;
-    int64_t seen[3], before, start; /* maxima over ranks: end, -start, switches */
     zro_status st = ZRO_OK;
 
     if (b->bytes <= (size_t)1 << WARM_SIZE)
         st = run_once(b, s->loop);
-    if (st == ZRO_OK)
-        st = zro_barrier(b->group);
-    before = switches();
-    start = (int64_t)zro__now_ns();
-    for (int i = 0; i < s->batch && st == ZRO_OK; i++)
-        st = run_once(b, s->loop);
-    seen[0] = (int64_t)zro__now_ns();
-    seen[1] = -start;
-    seen[2] = switches() - before;
-    if (st == ZRO_OK)
-        st = zro_all_reduce(b->group, seen, 3, ZRO_I64, ZRO_MAX);
-    b->now = (uint64_t)seen[0];
-    *out = (sample){ (double)(seen[0] + seen[1]) / 1e3 / s->batch, seen[2] };
-    return st;
+    return st == ZRO_OK ? sample_ranks(b->group, s, run_once, b, out, &b->now) : st;
 }
 
 /* Whether all ranks can run a loop. */

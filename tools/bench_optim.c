@@ -25,6 +25,7 @@
 #include "base/kernels.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "bench_model.h"
 #include "bench_sample.h"
 #include "board/memory_left.h"
 #include "limit.h"
@@ -32,38 +33,21 @@
 #include "zro.h"
 
 enum {
-    DEFAULT_PARAMS = 124439808, /* GPT-2's smallest */
     DEFAULT_SAMPLES = 31,
     MAX_SAMPLES = 1000,
     MAX_BATCH = 2000, /* steps in a sample */
     MAX_THREADS = 256,
     WARM_STEPS = 8, /* RAdam takes its final form in the sixth */
-    TENSORS = 148,
     MAX_KERNELS = ZRO_KERNELS_AVX512 + 1
 };
 
-static const double SAMPLE_US = 200;   /* that a sample should take at least */
-static const double SWITCH_US = 20000; /* a thread may lose its processor once in so long a time, on an idle machine too */
+static const double SAMPLE_US = 200; /* that a sample should take at least */
 
 static const tool self = { "bench optim", NULL, NULL, NULL };
 
 /* ---- what is measured ---- */
 
-/* A rule with the values that make it do all of its work, and its arrays of state with them. */
-typedef struct contender {
-    const char *name;
-    zro_value value; /* on top of the defaults */
-    int slots;
-} contender;
-
-static const contender contenders[] = {
-    { "adam", { NULL, 0 }, 2 },    { "adamw", { NULL, 0 }, 2 },          { "sgd", { "momentum", 0.9 }, 1 },
-    { "adagrad", { NULL, 0 }, 1 }, { "adadelta", { NULL, 0 }, 2 },       { "adamax", { NULL, 0 }, 2 },
-    { "rmsprop", { NULL, 0 }, 1 }, { "rprop", { "step_max", 1e-2 }, 2 }, { "asgd", { "t0", 0 }, 1 },
-    { "nadam", { NULL, 0 }, 2 },   { "radam", { NULL, 0 }, 2 },
-};
-
-enum { CONTENDERS = sizeof contenders / sizeof *contenders, QUICK_CONTENDERS = 3 };
+enum { QUICK_CONTENDERS = 3 };
 
 static const zro_dtype dtypes[] = { ZRO_F32, ZRO_F64, ZRO_BF16, ZRO_F16 };
 
@@ -88,7 +72,7 @@ typedef struct row {
 } row;
 
 typedef struct list {
-    zro_param params[TENSORS];
+    zro_param params[GPT2_TENSORS];
     size_t n, elements;
 } list;
 
@@ -96,61 +80,12 @@ typedef struct bench {
     const options *options;
     zro__pool *pool; /* of the limit's loops; NULL with one thread */
     list list, small;
-    limit_param shapes[TENSORS];
+    limit_param shapes[GPT2_TENSORS];
     row *rows;
     int n_rows;
 } bench;
 
 /* ---- parameters ---- */
-
-/* Those of GPT-2 124M: embeddings, twelve layers, the last norm. */
-static void gpt2_sizes(size_t *sizes)
-{
-    enum { WIDTH = 768, LAYERS = 12, VOCABULARY = 50257, CONTEXT = 1024, INNER = 4 * WIDTH, QKV = 3 * WIDTH };
-    static const size_t layer[] = { WIDTH, WIDTH, WIDTH * QKV,   QKV,   WIDTH * WIDTH, WIDTH,
-                                    WIDTH, WIDTH, WIDTH * INNER, INNER, INNER * WIDTH, WIDTH };
-    size_t n = 0;
-
-    sizes[n++] = (size_t)VOCABULARY * WIDTH;
-    sizes[n++] = CONTEXT * WIDTH;
-    for (size_t l = 0; l < LAYERS; l++, n += sizeof layer / sizeof *layer)
-        memcpy(&sizes[n], layer, sizeof layer);
-    sizes[n++] = WIDTH;
-    sizes[n] = WIDTH;
-}
-
-/* The same list with another number of elements in all, as evenly as it goes. */
-static void scaled_sizes(size_t *sizes, size_t elements)
-{
-    uint64_t before = 0, old = 0;
-
-    gpt2_sizes(sizes);
-    for (size_t i = 0; i < TENSORS; i++) {
-        uint64_t now;
-
-        before += sizes[i];
-        now = before * elements / DEFAULT_PARAMS;
-        sizes[i] = (size_t)(now - old);
-        old = now;
-    }
-}
-
-/* Numbers between 1/128 and 3/128. */
-static void fill(void *to, zro_dtype dtype, size_t count, uint32_t *random)
-{
-    enum { STEP = 1024 };
-    const zro__kernels *kernels = zro__kernels_get(ZRO_KERNELS_AUTO);
-    float values[STEP];
-
-    for (size_t done = 0, n; done < count; done += n) {
-        n = count - done < STEP ? count - done : STEP;
-        for (size_t i = 0; i < n; i++) {
-            *random = *random * 1664525 + 1013904223;
-            values[i] = 0x1p-7F + (float)(*random >> 8) * 0x1p-30F;
-        }
-        kernels->convert((char *)to + done * zro_dtype_bytes(dtype), dtype, values, ZRO_F32, n);
-    }
-}
 
 static void free_list(list *l)
 {
@@ -180,8 +115,8 @@ static zro_status take_list(list *l, zro_dtype dtype, const size_t *sizes, size_
         p->grad = zro__alloc_array(NULL, ZRO__KIND_BUFFER, sizes[i], zro_dtype_bytes(dtype));
         if (p->data == NULL || p->grad == NULL)
             return zro__fail(ZRO_ERR_MEMORY, "out of memory: a parameter of %zu elements", sizes[i]);
-        fill(p->data, dtype, sizes[i], &random);
-        fill(p->grad, dtype, sizes[i], &random);
+        model_fill(p->data, dtype, sizes[i], &random);
+        model_fill(p->grad, dtype, sizes[i], &random);
         p->grad_present = 1;
     }
     return ZRO_OK;
@@ -219,6 +154,7 @@ static zro_status make_shape(bench *b, const zro_optim *optim, const zro_rule *r
 
     s->halves = has_halves(dtype);
     s->type = s->halves ? ZRO_F32 : dtype;
+    s->n_grads = 1;
     s->params = b->shapes;
     s->n_params = b->list.n;
     for (size_t i = 0; i < b->list.n && st == ZRO_OK; i++) {
@@ -226,7 +162,7 @@ static zro_status make_shape(bench *b, const zro_optim *optim, const zro_rule *r
         limit_param *r = &b->shapes[i];
         int n = 0;
 
-        *r = (limit_param){ .count = p->shape[0], .grad = p->grad };
+        *r = (limit_param){ .count = p->shape[0], .grads = (const void *const *)&p->grad };
         if (s->halves) {
             r->output = p->data;
             st = find_array(optim, i, "master", r, &n);
@@ -258,16 +194,9 @@ static zro_status run_once(const subject *u, int loop)
     return ZRO_OK;
 }
 
-static int64_t switches(void)
-{
-    struct rusage usage;
-
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
-}
-
 static zro_status take_sample(void *user, const side *s, sample *out)
 {
-    int64_t before = switches(), lost;
+    int64_t before = sample_switches(RUSAGE_SELF);
     uint64_t start = zro__now_ns();
     zro_status st = ZRO_OK;
     double us;
@@ -275,27 +204,7 @@ static zro_status take_sample(void *user, const side *s, sample *out)
     for (int i = 0; i < s->batch && st == ZRO_OK; i++)
         st = run_once(user, s->loop);
     us = (double)(zro__now_ns() - start) / 1e3;
-    lost = switches() - before - (int64_t)(us / SWITCH_US);
-    *out = (sample){ us / s->batch, lost > 0 ? lost : 0 };
-    return st;
-}
-
-enum { STEP, ROOF, ROOF2, SIDES };
-
-/* Steps and loops in turns: step, loop, step, the other loop, ... */
-static zro_status take_turns(const sampler *p, side *sides, int enough)
-{
-    zro_status st = ZRO_OK;
-
-    for (int n = 0; st == ZRO_OK && n < 2 * enough; n++) {
-        if (n >= enough && sides[STEP].clean >= 2 * enough && sides[ROOF].clean >= enough && sides[ROOF2].clean >= enough)
-            break;
-        for (int k = ROOF; k < SIDES && st == ZRO_OK; k++) {
-            st = sample_keep(p, &sides[STEP]);
-            if (st == ZRO_OK)
-                st = sample_keep(p, &sides[k]);
-        }
-    }
+    *out = (sample){ us / s->batch, sample_lost(sample_switches(RUSAGE_SELF) - before, us) };
     return st;
 }
 
@@ -315,32 +224,23 @@ static zro_status make_optim(const bench *b, list *l, const row *r, zro_optim **
     return st;
 }
 
-/* `samples` is long enough for twice as many samples as are wanted of each loop, and for as many of the step as of both. */
 static zro_status measure_step(bench *b, row *r, sample *samples)
 {
-    const int enough = b->options->samples;
     limit_step shape = { 0 };
     subject u = { .shape = &shape, .pool = b->pool };
     const sampler p = { &u, take_sample, NULL, limit_step_loops(), SAMPLE_US };
-    side sides[SIDES] = {
-        [STEP] = { .loop = SIDE_ITSELF, .max_batch = MAX_BATCH, .samples = samples },
-        [ROOF] = { .max_batch = MAX_BATCH, .samples = samples + 4 * enough },
-        [ROOF2] = { .max_batch = MAX_BATCH, .samples = samples + 6 * enough },
-    };
-    double us;
+    turns t;
     zro_status st = make_optim(b, &b->list, r, &u.optim);
 
     if (st == ZRO_OK)
         st = make_shape(b, u.optim, zro_rule_find(r->rule->name), r->dtype, &shape);
     if (st == ZRO_OK)
-        st = sample_find_loops(&p, &sides[ROOF]);
-    if (st == ZRO_OK)
-        st = sample_try(&p, &sides[STEP], &us);
-    if (st == ZRO_OK)
-        st = take_turns(&p, sides, enough);
+        st = sample_turns(&p, b->options->samples, MAX_BATCH, samples, &t);
     if (st == ZRO_OK) {
-        r->loop = sample_limit(&sides[ROOF], enough, &r->disturbed, &r->roof)->loop;
-        r->step = sample_times(&sides[STEP], 2 * enough, &r->disturbed);
+        r->loop = t.loop;
+        r->step = t.itself;
+        r->roof = t.limit;
+        r->disturbed = t.disturbed;
         r->bytes = (double)limit_step_bytes(&shape) * (double)b->list.elements;
     }
     zro_optim_destroy(u.optim);
@@ -454,11 +354,11 @@ static zro_status check_room(const options *o)
 static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *samples)
 {
     const options *o = b->options;
-    size_t sizes[TENSORS];
+    size_t sizes[GPT2_TENSORS];
     zro_status st;
 
-    scaled_sizes(sizes, (size_t)o->params);
-    st = take_list(&b->list, dtype, sizes, TENSORS);
+    model_sizes(sizes, (size_t)o->params);
+    st = take_list(&b->list, dtype, sizes, GPT2_TENSORS);
     for (int i = 0; i < CONTENDERS; i++)
         for (int k = 0; k < o->n_kernels && st == ZRO_OK && (o->rules >> i & 1); k++) {
             row *r = &b->rows[b->n_rows++];
@@ -476,7 +376,7 @@ static zro_status measure_dtype(bench *b, zro_dtype dtype, sample *samples)
 static zro_status measure_all(bench *b)
 {
     const options *o = b->options;
-    sample *samples = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)o->samples, 8 * sizeof *samples);
+    sample *samples = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)o->samples, SAMPLES_PER_TURN * sizeof *samples);
     zro_status st = check_room(o);
 
     b->rows = zro__alloc_array(NULL, ZRO__KIND_HANDLE, (size_t)(DTYPES * CONTENDERS * MAX_KERNELS), sizeof *b->rows);
@@ -516,11 +416,6 @@ static int run(const options *o)
 }
 
 /* ---- the command line ---- */
-
-static const char *rule_name(int i)
-{
-    return contenders[i].name;
-}
 
 static const char *dtype_name(int i)
 {
@@ -573,7 +468,7 @@ static int read_options(int argc, char **argv, options *o, int *help)
             o->json = 1;
             break;
         case RULES:
-            bad = bench_read_list(&self, "--rules", optarg, rule_name, CONTENDERS, &o->rules);
+            bad = bench_read_list(&self, "--rules", optarg, contender_name, CONTENDERS, &o->rules);
             break;
         case TYPES:
             bad = bench_read_list(&self, "--dtypes", optarg, dtype_name, DTYPES, &o->dtypes);
@@ -619,6 +514,6 @@ int bench_optim(int argc, char **argv)
     if (o.dtypes == 0)
         o.dtypes = 1;
     if (o.params == 0)
-        o.params = o.quick ? DEFAULT_PARAMS / 4 : DEFAULT_PARAMS;
+        o.params = o.quick ? GPT2_PARAMS / 4 : GPT2_PARAMS;
     return run(&o);
 }

@@ -1,8 +1,14 @@
 /* Samples: see bench_sample.h. */
+#define _GNU_SOURCE
 #include "bench_sample.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+
+static const double SWITCH_US = 20000; /* a thread may lose its processor once in so long a time */
 
 static int batch_for(const sampler *p, const side *s, double us)
 {
@@ -109,4 +115,63 @@ const side *sample_limit(side loops[2], int enough, int *disturbed, times *out)
 
     *out = is_second ? second : first;
     return &loops[is_second];
+}
+
+zro_status sample_turns(const sampler *p, int enough, int max_batch, sample *samples, turns *out)
+{
+    side itself = { .loop = SIDE_ITSELF, .max_batch = max_batch, .samples = samples };
+    side loops[2] = { { .max_batch = max_batch, .samples = samples + 4 * enough },
+                      { .max_batch = max_batch, .samples = samples + 6 * enough } };
+    double us;
+    zro_status st = sample_find_loops(p, loops);
+
+    if (st == ZRO_OK)
+        st = sample_try(p, &itself, &us);
+    for (int n = 0; st == ZRO_OK && n < 2 * enough; n++) {
+        if (n >= enough && itself.clean >= 2 * enough && loops[0].clean >= enough && loops[1].clean >= enough)
+            break;
+        for (int k = 0; k < 2 && st == ZRO_OK; k++) {
+            st = sample_keep(p, &itself);
+            if (st == ZRO_OK)
+                st = sample_keep(p, &loops[k]);
+        }
+    }
+    *out = (turns){ .loop = 0 };
+    if (st == ZRO_OK) {
+        out->loop = sample_limit(loops, enough, &out->disturbed, &out->limit)->loop;
+        out->itself = sample_times(&itself, 2 * enough, &out->disturbed);
+    }
+    return st;
+}
+
+int64_t sample_switches(int who)
+{
+    struct rusage usage;
+
+    return getrusage(who, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
+int64_t sample_lost(int64_t switches, double us)
+{
+    int64_t lost = switches - (int64_t)(us / SWITCH_US);
+
+    return lost > 0 ? lost : 0;
+}
+
+zro_status sample_ranks(zro_group *group, const side *s, sample_run_fn run, void *user, sample *out, uint64_t *end)
+{
+    zro_status st = zro_barrier(group);
+    int64_t seen[3], before = sample_switches(RUSAGE_THREAD), start; /* seen: maxima over ranks of end, -start, switches */
+
+    start = (int64_t)zro__now_ns();
+    for (int i = 0; i < s->batch && st == ZRO_OK; i++)
+        st = run(user, s->loop);
+    seen[0] = (int64_t)zro__now_ns();
+    seen[1] = -start;
+    seen[2] = sample_switches(RUSAGE_THREAD) - before;
+    if (st == ZRO_OK)
+        st = zro_all_reduce(group, seen, 3, ZRO_I64, ZRO_MAX);
+    *end = (uint64_t)seen[0];
+    *out = (sample){ (double)(seen[0] + seen[1]) / 1e3 / s->batch, seen[2] };
+    return st;
 }

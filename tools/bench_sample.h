@@ -34,7 +34,7 @@ typedef struct side {
     int clean;       /* samples that were kept and in which no thread lost its processor */
 } side;
 
-/* What the two benchmarks do differently. */
+/* What the benchmarks do differently. */
 typedef struct sampler {
     void *user;
     zro_status (*take)(void *user, const side *s, sample *out); /* one sample of s->batch runs */
@@ -58,5 +58,30 @@ times sample_times(side *s, int enough, int *disturbed);
 
 /* The faster of two loops, and its times. */
 const side *sample_limit(side loops[2], int enough, int *disturbed, times *out);
+
+/* What is measured against its limit, in turns: itself, one loop, itself, the other loop, ... */
+typedef struct turns {
+    times itself, limit;
+    int loop;      /* the loop that was the limit */
+    int disturbed; /* in too many samples a thread lost its processor */
+} turns;
+
+enum { SAMPLES_PER_TURN = 8 };
+
+/* Finds the loops, tries what is measured, and takes `enough` turns, or up to twice as many until there are enough undisturbed
+ * samples.  `samples` is long enough for SAMPLES_PER_TURN * enough; the first of them are those of what is measured. */
+zro_status sample_turns(const sampler *p, int enough, int max_batch, sample *samples, turns *out);
+
+/* How often threads lost their processors so far; `who` is an argument of getrusage. */
+int64_t sample_switches(int who);
+
+/* How many of them count as a disturbance in a sample that took so long: on an idle machine, too, a thread may lose its processor
+ * now and then. */
+int64_t sample_lost(int64_t switches, double us);
+
+/* One sample of s->batch runs by all ranks of a group.  It begins for all at a barrier and lasts from the first rank's beginning
+ * to the last one's end.  All ranks get the same one, with the switches of the rank that had the most.  *end: the time at its end. */
+typedef zro_status (*sample_run_fn)(void *user, int loop);
+zro_status sample_ranks(zro_group *group, const side *s, sample_run_fn run, void *user, sample *out, uint64_t *end);
 
 #endif

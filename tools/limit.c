@@ -18,18 +18,19 @@ enum { LINE = 64, AHEAD = 512 };
 /* What a thread does of one parameter. */
 typedef struct step_span {
     size_t bytes; /* of each array */
-    const char *grad;
+    const char *grads[LIMIT_GRADS];
     char *arrays[LIMIT_ARRAYS];
     char *output;
-    int n_arrays, halves;
+    int n_arrays, n_grads, halves;
 } step_span;
 
 /* Prefetching behind the end does no harm. */
-static INLINE void prefetch(const step_span *s, int arrays, int halves, size_t i)
+static INLINE void prefetch(const step_span *s, int arrays, int grads, int halves, size_t i)
 {
     for (int k = 0; k < (arrays == 0 ? s->n_arrays : arrays); k++)
         __builtin_prefetch(s->arrays[k] + i, 1, 3);
-    __builtin_prefetch(s->grad + (halves ? i / 2 : i), 0, 3);
+    for (int k = 0; k < (grads == 0 ? s->n_grads : grads); k++)
+        __builtin_prefetch(s->grads[k] + (halves ? i / 2 : i), 0, 3);
     if (halves)
         __builtin_prefetch(s->output + i / 2, 1, 3);
 }
@@ -37,7 +38,7 @@ static INLINE void prefetch(const step_span *s, int arrays, int halves, size_t i
 /* ---- instruction sets ---- */
 
 typedef size_t (*call_fn)(int eight, int stream, const limit_call *shape, float by);
-typedef size_t (*span_fn)(int four, const step_span *span, size_t ahead);
+typedef size_t (*span_fn)(int registers, const step_span *span, size_t ahead);
 
 typedef struct isa {
     call_fn call;
@@ -187,8 +188,8 @@ void limit_call_run(int loop, const limit_call *s, float by)
 
 static const struct step_loop {
     const char *name;
-    int four, ahead;
-} step_loops[] = { { "plain", 0, 0 }, { "four", 1, 0 }, { "plain ahead", 0, 1 }, { "four ahead", 1, 1 } };
+    int registers, ahead;
+} step_loops[] = { { "plain", 1, 0 }, { "four", 4, 0 }, { "eight", 8, 0 }, { "plain ahead", 1, 1 }, { "four ahead", 4, 1 } };
 
 int limit_step_loops(void)
 {
@@ -204,13 +205,14 @@ size_t limit_step_bytes(const limit_step *shape)
 {
     size_t size = zro_dtype_bytes(shape->type);
 
-    return (size_t)shape->n_arrays * 2 * size + (shape->halves ? 4 : size);
+    return (size_t)shape->n_arrays * 2 * size + (shape->halves ? 4 : (size_t)shape->n_grads * size);
 }
 
 static void advance(step_span *s, size_t bytes)
 {
     s->bytes -= bytes;
-    s->grad += s->halves ? bytes / 2 : bytes;
+    for (int k = 0; k < s->n_grads; k++)
+        s->grads[k] += s->halves ? bytes / 2 : bytes;
     if (s->halves)
         s->output += bytes / 2;
     for (int k = 0; k < s->n_arrays; k++)
@@ -227,28 +229,30 @@ static void run_rest(const step_span *s, zro_dtype type)
             else
                 *(float *)(void *)(s->arrays[k] + i) = (*(float *)(void *)(s->arrays[k] + i) + (float)STEP_VALUE) / 2;
     if (s->halves)
-        memcpy(s->output, s->grad, s->bytes / 2);
+        memcpy(s->output, s->grads[0], s->bytes / 2);
 }
 
 /* What the threads share. */
 typedef struct job {
     const limit_step *shape;
-    int four;
-    size_t ahead; /* bytes */
+    int registers; /* at a time */
+    size_t ahead;  /* bytes */
 } job;
 
 static void run_elements(const job *j, const limit_param *r, size_t from, size_t to)
 {
     const limit_step *shape = j->shape;
     span_fn fn = best_isa()->step[shape->type == ZRO_F64];
-    step_span s = { .grad = r->grad, .output = r->output, .n_arrays = shape->n_arrays, .halves = shape->halves };
+    step_span s = { .output = r->output, .n_arrays = shape->n_arrays, .n_grads = shape->n_grads, .halves = shape->halves };
 
+    for (int k = 0; k < shape->n_grads; k++)
+        s.grads[k] = r->grads[k];
     for (int k = 0; k < shape->n_arrays; k++)
         s.arrays[k] = r->arrays[k];
     s.bytes = to * zro_dtype_bytes(shape->type);
     advance(&s, from * zro_dtype_bytes(shape->type));
-    advance(&s, fn(j->four, &s, j->ahead));
-    advance(&s, fn(0, &s, 0));
+    advance(&s, fn(j->registers, &s, j->ahead));
+    advance(&s, fn(1, &s, 0));
     run_rest(&s, shape->type);
 }
 
@@ -271,7 +275,7 @@ static void run_blocks(void *ctx, size_t first, size_t last)
 void limit_step_run(int loop, const limit_step *shape, zro__pool *pool)
 {
     size_t ahead = zro__cpu_prefetch() != 0 ? zro__cpu_prefetch() : AHEAD, n_blocks = 0;
-    job j = { .shape = shape, .four = step_loops[loop].four };
+    job j = { .shape = shape, .registers = step_loops[loop].registers };
 
     j.ahead = step_loops[loop].ahead ? ahead * zro_dtype_bytes(shape->type) : 0;
     for (size_t i = 0; i < shape->n_params; i++)

@@ -33,16 +33,16 @@ void limit_call_run(int loop, const limit_call *shape, float by);
 
 /* ---- steps ---- */
 
-enum { LIMIT_ARRAYS = ZRO_MAX_SLOTS + 1 };
+enum { LIMIT_ARRAYS = ZRO_MAX_SLOTS + 1, LIMIT_GRADS = 64 };
 
-/* One parameter: a gradient, which is read; arrays, which are read and written; and, if the parameter itself has 16 bits and a
- * master among the arrays, the parameter, which is written.
+/* One parameter: gradients, one or one per rank, which are read; arrays, which are read and written; and, if the parameter itself
+ * has 16 bits and a master among the arrays, the parameter, which is written.
  *
- * A loop leaves in each array the mean of what was there and of something positive (the gradient, if it has the array's type),
- * so positive values stay positive, and none overflows or vanishes, however often it runs. */
+ * A loop leaves in each array a weighted mean of what was there and of something positive (the gradients, if they have the array's
+ * type), so positive values stay positive, and none overflows or vanishes, however often it runs. */
 typedef struct limit_param {
     size_t count;
-    const void *grad;
+    const void *const *grads;
     void *arrays[LIMIT_ARRAYS];
     void *output;
 } limit_param;
@@ -51,12 +51,13 @@ typedef struct limit_step {
     zro_dtype type; /* of the arrays: F32 or F64 */
     int halves;   /* gradients and outputs have 16 bits; otherwise gradients have the arrays' type, and there are no outputs */
     int n_arrays; /* of each parameter, at least 2 */
+    int n_grads;  /* of each parameter, at most LIMIT_GRADS; 1 if they have 16 bits */
     const limit_param *params;
     size_t n_params;
 } limit_step;
 
-/* The number of loops there are.  name: "plain" (a register at a time) or "four" (four of them), each with " ahead" if it
- * prefetches, as far as the library does or would. */
+/* The number of loops there are.  name: "plain" (a register at a time), "four" or "eight" (as many of them), the first two also
+ * with " ahead": these prefetch, as far as the library does or would. */
 int limit_step_loops(void);
 const char *limit_step_name(int loop);
 

@@ -162,6 +162,30 @@ run bench optim --rules
 is bench.optim.missing refuses 'needs a value'
 run bench optim more
 is bench.optim.more refuses '"more"'
+run help bench step
+is help.bench.step says 'zro bench step'
+for option in --help -h; do
+    run bench step $option
+    is bench.step.help exits 0
+    for known in --ranks --params --rule --json --quick; do
+        is "bench.step.help.$known" says "$known"
+    done
+done
+for option in '--ranks 0' '--ranks 65' '--ranks x' '--params 999' '--params gpt3' '--params 1e9' '--params -1' '--params 2147483648' \
+    '--rule frobnicate' '--rule adam,sgd' '--json=1' '--quick=1' --frobnicate; do
+    # shellcheck disable=SC2086 # an option and its value
+    run bench step $option
+    is "bench.step.$option" refuses "${option%%[ =]*}"
+done
+run bench step --rule
+is bench.step.missing refuses 'needs a value'
+run bench step more
+is bench.step.more refuses '"more"'
+# The man page has every option that the help has, of all three.
+run help bench
+sed -n 's/^  ....\(--[a-z-]*\).*/\1/p' out | sort >options
+sed -n 's/^\.It .*Fl -\([a-z-]*\).*/--\1/p' "$man/zro-bench.1" | sort >man_options
+is help.bench.man cmp options man_options
 
 # ---- zro run: what a rank gets ----
 
@@ -713,6 +737,35 @@ is bench.optim.finite [ "$(grep -ci -e ': *-\{0,1\}nan' -e ': *-\{0,1\}inf' out)
 LC_ALL=de_DE.UTF-8 run bench optim --params 100000 --samples 1 --rules sgd,adam --dtypes f64,bf16 --kernels all --threads 2
 is bench.optim.table exits 0
 is bench.optim.table.rows [ "$(grep -c '^\(sgd\|adam\)  *\(f64\|bf16\)  *base ' out)" -eq 4 ]
+
+# bench_step_is NAME: the last run printed what `bench step --json` must print, with numbers that make sense.
+bench_step_is()
+{
+    is "$1" exits 0
+    is "$1.quiet" quiet
+    for key in share passes faults_per_step allocations_per_step first_over_steady median_ms limit_ms; do
+        is "$1.$key" says "^ .*\"$key\": [0-9]"
+    done
+    for key in clip private_grads in_place; do
+        is "$1.$key" says "^ \"$key\": {\"share\": $number, \"passes\": [0-9]"
+    done
+    is "$1.finite" [ "$(grep -ci -e ': *-\{0,1\}nan' -e ': *-\{0,1\}inf' out)" -eq 0 ]
+    is "$1.passes.once" says '^ "share": [0-9.]*, "passes": 1,'
+    is "$1.passes.clip" says '^ "clip": {"share": [0-9.]*, "passes": 2,'
+    is "$1.allocations" says '"allocations_per_step": 0,'
+}
+
+run bench step --quick --params 100000 --json
+bench_step_is bench.step
+run bench step --quick --params 1000 --ranks 1 --rule sgd --json
+bench_step_is bench.step.sgd.1
+LC_ALL=de_DE.UTF-8 run bench step --quick --params 100000 -n 3 --rule adamw
+is bench.step.table exits 0
+is bench.step.table.rows [ "$(grep -c "^\(handed out\|handed out, clip_norm\|own gradients\|own\)  *$number  *( *$number- *$number) " out)" -eq 4 ]
+# That is 2 TB.
+run bench step --params 2147483647 --ranks 64
+is bench.step.memory exits 1
+is bench.step.memory.text complains '^zro bench step: 2147483647 parameters on 64 ranks need [0-9]* MB'
 # As f64 with Adam that is 69 GB.
 if [ "$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)" -lt 60000000 ]; then
     run bench optim --params 2147483647 --dtypes f64
