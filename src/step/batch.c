@@ -39,6 +39,35 @@ void zro__parts_append(zro__part *parts, size_t *n, size_t at, size_t count, int
     parts[*n - 1].count += count;
 }
 
+/* ---- ranges ---- */
+
+size_t zro__cut_ranges(const zro_param *params, const size_t *index, size_t n, int ranks, zro_range *out)
+{
+    size_t total = 0, at = 0, end = 0, first, length, n_out = 0;
+    int owner = -1;
+
+    for (size_t i = 0; i < n; i++)
+        total += zro_param_count(&params[index[i]]);
+    for (size_t i = 0; i < n; i++) {
+        const size_t count = zro_param_count(&params[index[i]]);
+        size_t done = 0;
+
+        do {
+            size_t some;
+
+            while (at == end && owner < ranks - 1) {
+                zro__cut_even(total, ranks, ++owner, &first, &length);
+                end = first + length;
+            }
+            some = count - done < end - at ? count - done : end - at;
+            out[n_out++] = (zro_range){ .param = index[i], .first = done, .count = some, .owner = owner };
+            done += some;
+            at += some;
+        } while (done < count);
+    }
+    return n_out;
+}
+
 /* ---- making ---- */
 
 static zro_dtype type_of(const zro_param *p, zro__side side)
@@ -500,7 +529,7 @@ static zro_status reduce_batch(zro__reduction *r, zro__batches *l, zro__batch *b
     if (st == ZRO_OK && is_first && l->to == ZRO__GRADS)
         m.claim ^= hash_nowhere(l);
     x.reduces = 1;
-    x.op = ZRO_AVG;
+    x.op = r->op;
     x.weighted = r->weighted;
     x.weight = r->weight;
     x.to = r->to;

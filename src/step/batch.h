@@ -74,7 +74,11 @@ typedef struct zro__owned {
     const zro_range *range;
 } zro__owned;
 
-/* Makes the batches of these ranges, which are sorted by parameter and first element.  The ranges are used in this call alone;
+/* Cuts the elements of n parameters, one after another, evenly over the ranks: as many ranges as there are parameters, and at most
+ * one more per rank.  Returns how many. */
+size_t zro__cut_ranges(const zro_param *params, const size_t *index, size_t n, int ranks, zro_range *out);
+
+/* Makes the batches of these ranges.  The ranges are used in this call alone;
  * the parameters and names must outlive the batches.  compare: finds out what the ranks agree about; collective, `st` being
  * voted on. */
 zro_status zro__batches_make(zro_group *group, zro__account *account, zro__side from, zro__side to, const zro__owned *ranges,
@@ -90,10 +94,11 @@ zro_status zro__batches_inspect(zro_group *group, zro__batches *batches);
  * the bits of the gradients. */
 zro__xfer zro__batch_transfer(const zro__batches *batches, zro__batch *batch, zro__call call, zro__meeting *meeting);
 
-/* How a list of gradients is averaged: who gets it, and what owners do with it on the way. */
+/* How a list of gradients is reduced, as a rule averaged: who gets it, and what owners do with it on the way. */
 typedef struct zro__reduction {
     zro_group *group;
     zro__call call;
+    zro_op op;
     int to;                  /* as in zro__xfer */
     int weighted;            /* by `weight` of each rank */
     double weight;           /* of this rank */
@@ -106,7 +111,7 @@ typedef struct zro__reduction {
     const zro__batch *batch; /* out: the one under way */
 } zro__reduction;
 
-/* Averages the gradients of a list, after an inspection whose result is `st`.  The ranks meet over `st` and the claim in the first
+/* Reduces the gradients of a list, after an inspection whose result is `st`.  The ranks meet over `st` and the claim in the first
  * transfer: what is wrong on one of them is an error on all, nothing has changed then, and the group is whole.  Where gradients are
  * written, those that any rank had are present afterwards, unless they are frozen.  Collective, inside the lane. */
 zro_status zro__batches_reduce(zro__reduction *r, zro__batches *batches, zro_status st);

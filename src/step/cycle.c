@@ -138,7 +138,9 @@ zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status s
 
 zro__reduction zro__cycle_reduction(const zro__cycle *c, zro__call call, int to)
 {
-    return (zro__reduction){ .group = c->group, .call = call, .to = to, .weighted = c->weighted, .weight = c->now.weight };
+    return (zro__reduction){
+        .group = c->group, .call = call, .op = ZRO_AVG, .to = to, .weighted = c->weighted, .weight = c->now.weight
+    };
 }
 
 /* ---- optimizers ---- */
@@ -355,7 +357,8 @@ typedef struct owners {
     zro__updater **updater; /* by parameter: who consumes it, or NULL */
     size_t *first;          /* by parameter, and one behind the last: where its ranges begin */
     zro_range *ranges;      /* of parameters that attached updaters consume, by parameter */
-    zro_range *cut;         /* of a bucket, where it is cut evenly */
+    size_t *index;          /* of a bucket: what no updater consumes */
+    zro_range *cut;         /* the same, cut evenly */
     zro__owned *owned;      /* of one list */
     size_t most;            /* how many ranges a list can have */
     zro__arena arena;
@@ -384,15 +387,15 @@ static void list_ranges(const zro__cycle *c, owners *o, int counts)
 static zro_status find_owners(const zro__cycle *c, owners *o)
 {
     const size_t n = c->n_params;
-    zro__arena head = { 0 };
     size_t total = 0;
-    zro_status st = zro__arena_arrays(
-        &head, c->account, "who owns the parameters of a ddp",
-        (const zro__array[]){ { &o->updater, n, sizeof *o->updater }, { &o->first, n + 2, sizeof *o->first } }, 2);
+    zro_status st = zro__arena_arrays(&o->arena, c->account, "who owns the parameters of a ddp",
+                                      (const zro__array[]){ { &o->updater, n, sizeof *o->updater },
+                                                            { &o->first, n + 2, sizeof *o->first },
+                                                            { &o->index, n, sizeof *o->index } },
+                                      3);
 
     if (st != ZRO_OK)
         return st;
-    o->arena = head;
     list_ranges(c, o, 1);
     for (size_t i = 0; i <= n; i++)
         total += o->first[i];
@@ -422,33 +425,14 @@ static void free_owners(owners *o)
 /* What no updater consumes, cut evenly over the ranks. */
 static size_t list_even(const zro__cycle *c, const zro__bucket *b, owners *o)
 {
-    const int ranks = c->group->ranks.board.size;
-    size_t total = 0, at = 0, end = 0, first, length, n = 0;
-    int owner = -1;
+    size_t n = 0;
 
     for (size_t i = 0; i < b->n; i++)
-        total += o->updater[b->params[i]] == NULL ? zro_param_count(&c->params[b->params[i]]) : 0;
-    for (size_t i = 0; i < b->n; i++) {
-        const size_t p = b->params[i], count = zro_param_count(&c->params[p]);
-        size_t done = 0;
-
-        if (o->updater[p] != NULL)
-            continue;
-        do {
-            size_t some;
-
-            while (at == end && owner < ranks - 1) {
-                zro__cut_even(total, ranks, ++owner, &first, &length);
-                end = first + length;
-            }
-            some = count - done < end - at ? count - done : end - at;
-            o->cut[n] = (zro_range){ .param = p, .first = done, .count = some, .owner = owner };
-            o->owned[n] = (zro__owned){ &c->params[p], c->names[p], &o->cut[n] };
-            n++;
-            done += some;
-            at += some;
-        } while (done < count);
-    }
+        if (o->updater[b->params[i]] == NULL)
+            o->index[n++] = b->params[i];
+    n = zro__cut_ranges(c->params, o->index, n, c->group->ranks.board.size, o->cut);
+    for (size_t i = 0; i < n; i++)
+        o->owned[i] = (zro__owned){ &c->params[o->cut[i].param], c->names[o->cut[i].param], &o->cut[i] };
     return n;
 }
 

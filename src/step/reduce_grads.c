@@ -1,9 +1,8 @@
 /* zro_params_all_reduce: the gradients of many parameters in one call, for programs that average by hand.
  *
  * First the ranks compare what they passed, and tell each other which gradients they have: the union of these is reduced, nothing
- * else is touched.  Then each element type is one transfer (or several, if there are very many parameters): all its elements, one
- * parameter after another, are cut evenly over the ranks at blocks, and every piece that falls into one parameter is a part.  A
- * rank without a gradient says so by a bit of the part, and counts as +0.0. */
+ * else is touched.  Then the elements of each type, one parameter after another, are cut evenly over the ranks, and what belongs
+ * together is one transfer (batch.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,21 +11,19 @@
 #include "base/memory.h"
 #include "base/param.h"
 #include "group/group.h"
+#include "step/batch.h"
 #include "step/claim.h"
-
-enum { MOST_PARTS = ZRO__MEETING_PARTS }; /* whose bits fit into a payload */
 
 typedef struct call {
     zro_group *group;
     zro_param *params;
     size_t n;
     zro_op op;
-    uint8_t *mine;    /* per parameter: 1 if this rank has a gradient */
     uint8_t *any;     /* per parameter: 1 if any rank has one */
     uint8_t *nowhere; /* per parameter: 1 if a rank has no memory for one; behind `any` */
-    zro__part *parts; /* of one transfer */
-    uint64_t *bits;   /* of these parts: which of them this rank has */
-    size_t most;      /* how many parts there is memory for */
+    size_t *index;    /* of the parameters of one type */
+    zro_range *ranges;
+    zro__owned *owned; /* the ranges with their parameters */
     zro__arena arena;
 } call;
 
@@ -56,15 +53,14 @@ static zro_status check(const call *c)
 
 static zro_status take_memory(call *c)
 {
-    zro_status st;
+    const size_t most = c->n + (size_t)(ZRO_I64 + 1) * (size_t)zro_group_size(c->group);
+    zro_status st = zro__arena_arrays(&c->arena, NULL, "the gradients of params_all_reduce",
+                                      (const zro__array[]){ { &c->any, 2 * c->n, 1 },
+                                                            { &c->index, c->n, sizeof *c->index },
+                                                            { &c->ranges, most, sizeof *c->ranges },
+                                                            { &c->owned, most, sizeof *c->owned } },
+                                      4);
 
-    c->most = c->n < MOST_PARTS - (size_t)zro_group_size(c->group) ? c->n + (size_t)zro_group_size(c->group) : MOST_PARTS;
-    st = zro__arena_arrays(&c->arena, NULL, "the gradients of params_all_reduce",
-                           (const zro__array[]){ { &c->mine, c->n, 1 },
-                                                 { &c->any, 2 * c->n, 1 },
-                                                 { &c->parts, c->most, sizeof *c->parts },
-                                                 { &c->bits, c->most / 64 + 1, sizeof *c->bits } },
-                           4);
     c->nowhere = c->any + c->n;
     return st;
 }
@@ -106,7 +102,7 @@ static zro_status exchange(call *c)
     zro_status st;
 
     for (size_t i = 0; i < c->n; i++) {
-        c->any[i] = c->mine[i] = (uint8_t)zro__param_has_grad(&c->params[i]);
+        c->any[i] = (uint8_t)zro__param_has_grad(&c->params[i]);
         c->nowhere[i] = c->params[i].grad == NULL && zro_param_count(&c->params[i]) > 0;
     }
     st = zro_all_reduce(c->group, c->any, 2 * c->n, ZRO_U8, ZRO_MAX);
@@ -119,95 +115,37 @@ static zro_status exchange(call *c)
     return st;
 }
 
-/* ---- transfers ---- */
+/* ---- the reduction ---- */
 
-static int takes_part(const call *c, size_t i, zro_dtype type)
+/* The ranges of what some rank has, each element type cut evenly over the ranks; returns how many there are. */
+static size_t cut(const call *c)
 {
-    return c->any[i] && zro__param_grad_type(&c->params[i]) == type;
+    const int ranks = zro_group_size(c->group);
+    size_t n = 0;
+
+    for (int type = ZRO_F32; type <= ZRO_I64; type++) {
+        size_t n_index = 0;
+
+        for (size_t i = 0; i < c->n; i++)
+            if (c->any[i] && zro__param_grad_type(&c->params[i]) == (zro_dtype)type)
+                c->index[n_index++] = i;
+        n += zro__cut_ranges(c->params, c->index, n_index, ranks, c->ranges + n);
+    }
+    for (size_t i = 0; i < n; i++)
+        c->owned[i] = (zro__owned){ &c->params[c->ranges[i].param], c->params[c->ranges[i].param].name, &c->ranges[i] };
+    return n;
 }
 
-/* How far the elements of a type have been cut into the owners' shares. */
-typedef struct cutting {
-    size_t total; /* elements of all parameters of the type */
-    size_t at;    /* elements that are parts already, of this transfer or of one before */
-    int owner;
-    size_t share_end; /* where the owner's share ends */
-} cutting;
-
-static void next_share(const call *c, cutting *cut)
+static zro_status reduce_union(call *c)
 {
-    while (cut->at == cut->share_end) {
-        size_t first, length;
+    zro__reduction r = { .group = c->group, .call = ZRO__CALL_PARAMS_ALL_REDUCE, .op = c->op, .to = ZRO__TO_ALL };
+    zro__batches *batches = NULL;
+    zro_status st = zro__batches_make(c->group, NULL, ZRO__GRADS, ZRO__GRADS, c->owned, cut(c), &batches);
 
-        zro__cut_even(cut->total, zro_group_size(c->group), ++cut->owner, &first, &length);
-        cut->share_end = first + length;
-    }
-}
-
-/* One transfer: parts from element *first of parameter *param on, as many as there is memory for. */
-static zro_status transfer(call *c, zro_dtype type, cutting *cut, size_t *param, size_t *first)
-{
-    const size_t size = zro_dtype_bytes(type);
-    zro__meeting meeting = { .present = c->bits };
-    zro__xfer x = { .call = ZRO__CALL_PARAMS_ALL_REDUCE,
-                    .root = -1,
-                    .parts = c->parts,
-                    .reduces = 1,
-                    .op = c->op,
-                    .in_type = type,
-                    .out_type = type,
-                    .to = ZRO__TO_ALL,
-                    .scattered = 1,
-                    .meeting = &meeting };
-    uintptr_t low = UINTPTR_MAX, high = 0;
-    uint64_t hash = ZRO__HASH_START;
-    int same;
-    zro_status st;
-
-    memset(c->bits, 0, (c->most / 64 + 1) * sizeof *c->bits);
-    for (; *param < c->n && x.n_parts < c->most; ++*param, *first = 0) {
-        const size_t count = takes_part(c, *param, type) ? zro_param_count(&c->params[*param]) : 0;
-
-        while (*first < count && x.n_parts < c->most) {
-            size_t n;
-            uintptr_t at = (uintptr_t)c->params[*param].grad + *first * size;
-
-            next_share(c, cut);
-            n = count - *first < cut->share_end - cut->at ? count - *first : cut->share_end - cut->at;
-            c->bits[x.n_parts / 64] |= (uint64_t)c->mine[*param] << (x.n_parts % 64);
-            c->parts[x.n_parts++] = (zro__part){ at, 0, n, cut->owner, cut->owner };
-            x.count += n;
-            cut->at += n;
-            *first += n;
-            low = at < low ? at : low;
-            high = at + n * size > high ? at + n * size : high;
-        }
-        if (*first < count)
-            break;
-    }
-    for (size_t i = 0; i < x.n_parts; i++) {
-        c->parts[i].out_at = c->parts[i].in_at -= low;
-        hash = zro__hash(hash, &c->parts[i].in_at, sizeof c->parts[i].in_at);
-    }
-    if (x.n_parts == 0)
-        return ZRO_OK;
-    x.in = x.out = (void *)low;
-    x.in_bytes = x.out_bytes = high - low;
-    st = zro__is_same(&c->group->ranks.board, ZRO__CALL_PARAMS_ALL_REDUCE, hash, &same);
-    x.offsets_differ = !same;
-    return st == ZRO_OK ? zro__xfer_run(&c->group->ranks, &x) : st;
-}
-
-static zro_status reduce_type(call *c, zro_dtype type)
-{
-    cutting cut = { .owner = -1 };
-    size_t param = 0, first = 0;
-    zro_status st = ZRO_OK;
-
-    for (size_t i = 0; i < c->n; i++)
-        cut.total += takes_part(c, i, type) ? zro_param_count(&c->params[i]) : 0;
-    while (st == ZRO_OK && cut.at < cut.total)
-        st = transfer(c, type, &cut, &param, &first);
+    st = zro__batches_compare(c->group, batches, r.call, st);
+    if (st == ZRO_OK)
+        st = zro__batches_reduce(&r, batches, zro__batches_inspect(c->group, batches));
+    zro__batches_free(batches);
     return st;
 }
 
@@ -221,11 +159,8 @@ static zro_status reduce(call *c)
     st = agree(c, st);
     if (st == ZRO_OK && c->n > 0)
         st = exchange(c);
-    for (int type = ZRO_F32; st == ZRO_OK && type <= ZRO_I64; type++)
-        st = reduce_type(c, (zro_dtype)type);
-    for (size_t i = 0; st == ZRO_OK && i < c->n; i++)
-        if (c->any[i] && c->params[i].requires_grad != 0)
-            __atomic_store_n(&c->params[i].grad_present, 1, __ATOMIC_RELEASE);
+    if (st == ZRO_OK)
+        st = reduce_union(c);
     zro__arena_free(&c->arena);
     return st;
 }
