@@ -2,9 +2,9 @@
  *
  *   cc 07_hook.c $(pkg-config --cflags --libs zro) -lm && zro run -n 2 -- ./a.out
  *
- * A hook gets each full bucket of gradients, and what it leaves there is used instead of the average.  This one makes two reductions
- * with work between them: the ranks agree on the largest gradient, each rounds its gradients to whole parts of that, and these
- * are added up.  The model is linear: y = w x + b. */
+ * A hook gets each full bucket of gradients, and what it leaves there is used instead of the average.  This one makes two
+ * reductions with work between them: the ranks agree on the largest gradient, each rounds its gradients to whole parts of that,
+ * and these are added up.  The model is linear: y = w x + b. */
 #include <math.h>
 #include <stdio.h>
 #include <zro.h>

@@ -1,10 +1,10 @@
 /* ddp_train.json: data-parallel training with prescribed gradients.
  *
- * In each iteration every rank adds up the gradients of its micro-batches, all but the last of which are under no_sync.  The sums
- * are averaged over the ranks, clipped where the case says so, and used in a step.  What PyTorch computed does not depend on who
- * averages, who owns what nor on where arrays lie, so each case is gone through in several ways: with an optimizer beside the
- * ddp, which sees averaged gradients, and with one that is attached to it and consumes them.  In cases without ddp the gradients
- * are averaged by hand; then the same is done by a ddp that finds unused parameters, which promises the same numbers.
+ * In each iteration every rank adds up the gradients of its micro-batches, all but the last of which are under no_sync.  The
+ * sums are averaged over the ranks, clipped where the case says so, and used in a step.  What PyTorch computed does not depend on
+ * who averages, who owns what nor on where arrays lie, so each case is gone through in several ways: with an optimizer beside
+ * the ddp, which sees averaged gradients, and with one that is attached to it and consumes them.  In cases without ddp the
+ * gradients are averaged by hand; then the same is done by a ddp that finds unused parameters, which promises the same numbers.
  *
  * Gradients that are absent are NaNs, and all ranks but the first start with parameters that are NaNs: nobody may use them. */
 #include <math.h>
@@ -432,8 +432,8 @@ static int begin_iteration(golden_case *c, run *r, const iteration *it, size_t n
     return set_values(c, r, it);
 }
 
-/* Backward of one micro-batch: adds its gradients to those that are there.  Lists the parameters in `ready`, from the last to the
- * first, and returns how many they are. */
+/* Backward of one micro-batch: adds its gradients to those that are there.  Lists the parameters in `ready`, from the last to
+ * the first, and returns how many they are. */
 static size_t backward(run *r, const golden_vectors *grads)
 {
     size_t n = 0;
