@@ -1,8 +1,8 @@
 /* ddp_train.json: data-parallel training with prescribed gradients.
  *
  * In each iteration every rank adds up the gradients of its micro-batches, all but the last of which are under no_sync.  The
- * sums are averaged over the ranks, clipped where the case says so, and used in a step.  What PyTorch computed does not depend on
- * who averages, who owns what nor on where arrays lie, so each case is gone through in several ways: with an optimizer beside
+ * sums are averaged over the ranks, clipped where the case says so, and used in a step.  What PyTorch computed does not depend
+ * on who averages, who owns what nor on where arrays lie, so each case is gone through in several ways: with an optimizer beside
  * the ddp, which sees averaged gradients, and with one that is attached to it and consumes them.  In cases without ddp the
  * gradients are averaged by hand; then the same is done by a ddp that finds unused parameters, which promises the same numbers.
  *
@@ -455,6 +455,8 @@ static size_t backward(run *r, const golden_vectors *grads)
 /* Odd ranks tell of all gradients in one call; in every other iteration, unused parameters are told of, too. */
 static int tell(golden_case *c, run *r, const iteration *it, const golden_vectors *grads, size_t n)
 {
+    int says_unused = r->t->ddp.find_unused && !r->t->ddp.static_graph && c->step % 2 == 1;
+
     if (zro_group_rank(r->group) % 2 == 1) {
         if (!golden_call(c, "zro_ddp_grads_ready", zro_ddp_grads_ready(r->ddp, r->ready, n)))
             return 0;
@@ -463,7 +465,7 @@ static int tell(golden_case *c, run *r, const iteration *it, const golden_vector
             if (!golden_call(c, "zro_ddp_grad_ready", zro_ddp_grad_ready(r->ddp, r->ready[i])))
                 return 0;
     }
-    for (size_t i = 0; r->t->ddp.find_unused && c->step % 2 == 1 && i < grads->n; i++)
+    for (size_t i = 0; says_unused && i < grads->n; i++)
         if (grads->at[i].data == NULL && !it->frozen[i] && !golden_call(c, "zro_ddp_unused", zro_ddp_unused(r->ddp, i)))
             return 0;
     return 1;
