@@ -5,7 +5,8 @@
  *
  * Linked with zro-mpi-openmpi it also runs under mpirun -n 2 ./a.out; started by itself it is one rank.
  *
- * Without the lines marked "sharded" it would be a program for one process, with malloc for the arrays and NULL for the group. */
+ * Without the lines marked "sharded" it would be a program for one process, with malloc for the arrays and NULL for the group.
+ * 04_ddp.c leaves averaging to the data-parallel layer. */
 #include <math.h>
 #include <stdio.h>
 #include <zro.h>

@@ -592,7 +592,8 @@ ZRO_MUST zro_status zro_buckets_form(const zro_param *params, const size_t *orde
  * An optimizer that was created with config.ddp is attached: it consumes the gradients.  They are then averaged by their owners
  * alone: where all gradients are group memory of one machine, in the step itself, in one pass over memory with the update;
  * elsewhere as buckets become ready.  After backward_end `grad` is not the average then (zro_ddp_average makes it so), and the step
- * clears grad_present.  All attached optimizers must step before the next forward.
+ * clears grad_present.  All attached optimizers must step before the next forward.  Parameters of the ddp that no attached optimizer
+ * has are averaged for all ranks, and their grad_present is the program's to clear.
  *
  * Presence: a gradient that some ranks do not have counts as zeros there; one that no rank has is absent: it is not updated,
  * decayed or counted.  After an average all ranks have the union.  Frozen parameters have none. */
@@ -648,7 +649,8 @@ ZRO_MUST zro_status zro_ddp_forward(zro_ddp *ddp);
 ZRO_MUST zro_status zro_ddp_grad_ready(zro_ddp *ddp, size_t i);
 ZRO_MUST zro_status zro_ddp_grads_ready(zro_ddp *ddp, const size_t *index, size_t n);
 
-/* Says before backward_end that this iteration does not use parameter i on this rank; needs find_unused.  Any thread; local. */
+/* Says before backward_end that this iteration does not use parameter i on this rank; a gradient that it has from an earlier
+ * micro-batch counts all the same.  Needs find_unused, and no static_graph, which knows by itself.  Any thread; local. */
 ZRO_MUST zro_status zro_ddp_unused(zro_ddp *ddp, size_t i);
 
 /* Ends an iteration: waits until all buckets are done.  Collective, unless under no_sync.
@@ -660,7 +662,8 @@ ZRO_MUST zro_status zro_ddp_backward_end(zro_ddp *ddp);
  * again.  Local; the same on all ranks. */
 ZRO_MUST zro_status zro_ddp_no_sync(zro_ddp *ddp, zro_switch on);
 
-/* This rank's weight in averages from the next forward on, such as its number of samples; 1 at first.  Local; needs `weighted`. */
+/* This rank's weight in averages from the next forward on, such as its number of samples; 1 at first.  Hooks see gradients without
+ * weights.  Local; needs `weighted`. */
 ZRO_MUST zro_status zro_ddp_set_weight(zro_ddp *ddp, double weight);
 
 /* Makes all gradients the average on all ranks where that is still to be done, that is, with attached optimizers; their steps take
@@ -676,7 +679,8 @@ ZRO_MUST zro_status zro_ddp_check(zro_ddp *ddp);
 ZRO_MUST zro_status zro_ddp_set_hook(zro_ddp *ddp, zro_hook_fn hook, void *user);
 
 /* The buckets as they are now, as in zro_buckets_form; both arrays belong to the ddp and are valid until its next forward.
- * Buckets are formed anew at the second forward, in the order in which rank 0's gradients became ready.  Local. */
+ * Buckets are formed anew at the second forward that syncs, in the order in which rank 0's gradients became ready; with find_unused
+ * only if the graph is static.  Local. */
 ZRO_MUST zro_status zro_ddp_buckets(const zro_ddp *ddp, const size_t **bucket_params, const size_t **bucket_lengths,
                                     size_t *n_buckets);
 
@@ -1041,7 +1045,9 @@ ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const c
  * into the gradients, as in PyTorch.  value: holds them within +-max_value (> 0).  Absent gradients do not count.  With a loss
  * scale, gradients are still scaled when these are called: use clip_norm and clip_value of zro_optim_config instead.
  *
- * Each owner's gradients count, and are what is clipped.  norm: collective; value: local. */
+ * Each owner's gradients count, and are what is clipped.  norm: collective; value: local.
+ *
+ * STATE  the optimizer is attached to a ddp, and zro_ddp_average was not called: its gradients are not averaged yet */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
 ZRO_MUST zro_status zro_clip_grad_value(zro_optim *optim, double max_value);
 

@@ -226,15 +226,26 @@ static const tile_fn tile_of[] = {
     [ZRO_I8] = i8_tile,   [ZRO_U8] = u8_tile,   [ZRO_I32] = i32_tile,   [ZRO_I64] = i64_tile,
 };
 
+/* Whether a sum needs no more than registers: one cell, without weights. */
+static INLINE int is_plain(const zro__reduce *r)
+{
+    return r->n_cells == 1 && r->weight == NULL && (r->op == ZRO_SUM || r->op == ZRO_AVG);
+}
+
 static void reduce_tile(const zro__reduce *r, const void *const *src, size_t at, size_t m, void *out)
 {
-    tile_of[r->dtype](r, src, at, m, out);
+    if (m == ZRO__TILE && r->dtype == ZRO_F32 && is_plain(r))
+        f32_quick(r, src, at, out);
+    else if (m == ZRO__TILE && r->dtype == ZRO_F64 && is_plain(r))
+        f64_quick(r, src, at, out);
+    else
+        tile_of[r->dtype](r, src, at, m, out);
 }
 
 /* Goes as far as it can without a tile in memory, and returns how far. */
 static size_t direct(const job *j, size_t at)
 {
-    if (j->r->n_cells > 1 || j->r->weight != NULL || (j->r->op != ZRO_SUM && j->r->op != ZRO_AVG))
+    if (!is_plain(j->r))
         return at;
     return j->r->dtype == ZRO_F32 ? f32_direct(j, at) : j->r->dtype == ZRO_F64 ? f64_direct(j, at) : at;
 }

@@ -20,6 +20,9 @@ typedef zro__f32 f32;
 typedef zro__f64 f64;
 typedef zro__h16 h16;
 
+/* Elements of a call of the loop: on memory itself; of a tile, where nothing is prefetched. */
+enum { PIECE = 4096, WIDE = 256 };
+
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -148,11 +151,11 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
         zro__convert(there, d->data_type, t->data, d->type, n);
 }
 
-/* With several sources: a tile of them is added up, goes through the loop while it is in the registers and the nearest
- * cache, and is stored wherever the result belongs. */
+/* With several sources: a tile of them is added up, goes through the loop while it is in the nearest cache, and is stored wherever
+ * the result belongs. */
 static NOINLINE void drive_sources(const zro__drive *d)
 {
-    double sum[ZRO__TILE] ALIGNED, grad[ZRO__TILE] ALIGNED, data[ZRO__TILE] ALIGNED;
+    double sum[WIDE] ALIGNED, grad[WIDE] ALIGNED, data[WIDE] ALIGNED;
     const size_t size = zro__float_bytes(d->type), data_size = zro__float_bytes(d->data_type);
     const size_t grad_size = zro__float_bytes(d->grad_type), ahead = d->ahead;
     const zro__sources *s = d->sources;
@@ -162,10 +165,11 @@ static NOINLINE void drive_sources(const zro__drive *d)
     zro_rule_tile t = { 0, NULL, NULL, slots, d->scalars, d->user, d->param, 0 };
 
     for (size_t done = 0; done < d->count; done += n) {
-        n = least(ZRO__TILE, d->count - done);
+        n = least(ahead != 0 ? ZRO__TILE : WIDE, d->count - done);
         if (ahead != 0 && d->count - done > ahead)
             prefetch(d, done + ahead, least(done + ahead + n, d->count), size, data_size, grad_size);
-        d->kernels->reduce_tile(s->reduce, s->src, done, n, sum);
+        for (size_t k = 0; k < n; k += ZRO__TILE)
+            d->kernels->reduce_tile(s->reduce, s->src, done + k, least(ZRO__TILE, n - k), at(sum, k, grad_size));
         set_tile(&t, slots, d, done, n, size);
         do_tile(d, &t, done, n, sum, grad, data);
         for (int k = 0; elsewhere && k < s->n_dst; k++) {
@@ -178,7 +182,6 @@ static NOINLINE void drive_sources(const zro__drive *d)
 
 static void drive(const zro__drive *d)
 {
-    enum { PIECE = 4096, WIDE = 256 }; /* elements of a call: on memory itself; of a tile, where nothing is prefetched */
     double grad[WIDE] ALIGNED, data[WIDE] ALIGNED;
     const size_t size = zro__float_bytes(d->type), data_size = zro__float_bytes(d->data_type);
     const size_t grad_size = zro__float_bytes(d->grad_type), ahead = d->ahead;

@@ -268,7 +268,7 @@ zro_status zro__optim_compare_first_arrays(zro_optim *opt)
     opt->said_first = 1;
     if (first)
         st = compare_arrays(opt, group, &(common_arrays){ opt, 0, 0 });
-    if (st == ZRO_OK)
+    if (st == ZRO_OK && !opt->clipped)
         st = compare_arrays(opt, group, &(common_arrays){ opt, 1, !first });
     return zro__leave(group, st);
 }

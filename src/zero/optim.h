@@ -37,6 +37,7 @@ struct zro_optim {
     zro__pool *pool;       /* the group's, or the handle's own if there is no group; NULL: one thread */
     pid_t process;         /* the process that made the handle and has the threads of the pool */
     int said_idle;         /* 1: the log has been told that a step found nothing to do */
+    int clipped;           /* 1: owners have clipped their gradients since the last step, which so may differ */
     int said_first;        /* 1: the ranks' first values and gradients have been compared */
     int said_gradients;    /* 1: the log has been told that gradients differ between ranks */
     uint64_t n_loads;      /* how many states have been loaded */

@@ -95,6 +95,7 @@ static zro_status step(zro_optim *opt, zro_status st, void *user, int publishes)
     const zro__claim claim = zro__optim_ranks(opt) > 1 ? zro__optim_claim_step(opt) : (zro__claim){ 0 };
     zro_status compared = zro__optim_compare_first_arrays(opt);
 
+    opt->clipped = 0;
     if (compared != ZRO_OK)
         return compared;
     st = zro__cycle_step(opt->cycle, &opt->updater, &claim, st == ZRO_OK ? inspect(opt) : st, user, publishes);
@@ -296,6 +297,7 @@ static zro_status clip_norm(zro_optim *opt, const char *call, double max_norm, d
         st = check_float(opt);
     if (st == ZRO_OK)
         st = zro__cycle_check_reduced(&opt->updater, call);
+    opt->clipped |= max_norm != MEASURE;
     return zro__updater_clip_norm(&opt->updater, max_norm, norm_type, st, norm);
 }
 

@@ -60,6 +60,7 @@ void golden_partition(golden_case *c);
 void golden_ddp_buckets(golden_case *c);
 void golden_overlap(golden_case *c);
 void golden_zero_train(golden_case *c);
+void golden_ddp_train(golden_case *c);
 void golden_torch_state(golden_case *c);
 int golden_ranks_of_zero_train(json_t *json);
 int golden_ranks_of_torch_state(json_t *json);

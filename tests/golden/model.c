@@ -29,9 +29,10 @@ zro_param *golden_describe(golden_case *c, const golden_vectors *values, json_t 
         c->param = i;
         zro_param_init(&params[i]);
         params[i].dtype = values->dtype;
-        params[i].shape[0] = values->at[i].count;
         if (shapes != NULL)
             set_shape(c, &params[i], json_array_get(shapes, i), values->at[i].count);
+        else
+            params[i].shape[0] = values->at[i].count;
     }
     c->param = GOLDEN_NOWHERE;
     return params;

@@ -31,6 +31,8 @@ for example in "$tree"/examples/*.c; do
     cc -std=c11 -Wall -Werror "$name.c" -o "$name" $(pkg-config --cflags --libs zro) -lm
     "$dir/usr/bin/zro" run -n 2 -- "./$name" >out
     [ "$(grep -c . out)" -ge 2 ]
+    # A rank that trains says what its parameters are: the same on all ranks.
+    [ "$(sed -n 's/.*parameters \([0-9a-f]\{16\}\).*/\1/p' out | sort -u | grep -c .)" -le 1 ] || { cat out; exit 1; }
 done
 # shellcheck disable=SC2046
 cc -std=c11 01_hello.c -o hello_static $(pkg-config --cflags zro) "$libraries/libzro.a" $(pkg-config --static --libs-only-other zro) -lpthread -lm

@@ -289,15 +289,99 @@ static void zeroed_parameter(void)
     make();
 }
 
+/* A ddp with an attached optimizer, in its first iteration. */
+static zro_ddp *begin_iteration(void)
+{
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_ddp *ddp;
+
+    zro_must(zro_ddp_create(ranks, &param, 1, NULL, &ddp));
+    config.ddp = ddp;
+    zro_must(zro_optim_create(ranks, &list, 1, zro_rule_adamw(), NULL, &config, &opt));
+    zro_must(zro_optim_zero_grad(opt, ZRO_ZERO_CLEAR));
+    return ddp;
+}
+
+static void never_ready(void)
+{
+    zro_ddp *ddp = begin_iteration();
+
+    zro_must(zro_ddp_forward(ddp));
+    if (rank == 0)
+        zro_must(zro_ddp_grad_ready(ddp, 0));
+    zro_must(zro_ddp_backward_end(ddp));
+    step();
+}
+
+static void ready_twice(void)
+{
+    zro_ddp *ddp = begin_iteration();
+
+    zro_must(zro_ddp_forward(ddp));
+    zro_must(zro_ddp_grad_ready(ddp, 0));
+    zro_must(zro_ddp_grad_ready(ddp, 0));
+}
+
+static void step_under_no_sync(void)
+{
+    zro_ddp *ddp = begin_iteration();
+
+    zro_must(zro_ddp_no_sync(ddp, ZRO_ON));
+    zro_must(zro_ddp_forward(ddp));
+    zro_must(zro_ddp_grad_ready(ddp, 0));
+    zro_must(zro_ddp_backward_end(ddp));
+    step();
+}
+
+static void no_step(void)
+{
+    zro_ddp *ddp = begin_iteration();
+
+    for (int iteration = 0; iteration < 2; iteration++) {
+        zro_must(zro_ddp_forward(ddp));
+        zro_must(zro_ddp_grad_ready(ddp, 0));
+        zro_must(zro_ddp_backward_end(ddp));
+    }
+}
+
 typedef void (*mistake)(void);
 static const mistake mistakes[] = {
-    no_group,           no_presence,      no_average,       other_shapes,          other_lr,
-    other_first_values, other_presence,   alone_in_a_call,  other_calls,           other_counts,
-    early_exit,         wrong_struct,     other_struct,     no_initializer,        misspelt_rule,
-    forgotten_n_dims,   forgotten_shape,  no_data,          value_out_of_range,    moved_data,
-    two_at_once,        forked_child,     missing_file,     average_of_integers,   no_group_initializer,
-    equal_names,        shared_gradients, save_on_one_rank, numbers_not_asked_for, average_forgotten_later,
-    group_not_given,    zeroed_parameter,
+    no_group,
+    no_presence,
+    no_average,
+    other_shapes,
+    other_lr,
+    other_first_values,
+    other_presence,
+    alone_in_a_call,
+    other_calls,
+    other_counts,
+    early_exit,
+    wrong_struct,
+    other_struct,
+    no_initializer,
+    misspelt_rule,
+    forgotten_n_dims,
+    forgotten_shape,
+    no_data,
+    value_out_of_range,
+    moved_data,
+    two_at_once,
+    forked_child,
+    missing_file,
+    average_of_integers,
+    no_group_initializer,
+    equal_names,
+    shared_gradients,
+    save_on_one_rank,
+    numbers_not_asked_for,
+    average_forgotten_later,
+    group_not_given,
+    zeroed_parameter,
+    never_ready,
+    ready_twice,
+    step_under_no_sync,
+    no_step,
 };
 
 int main(int argc, char **argv)

@@ -58,6 +58,11 @@ while read -r mpi wrapper _; do
     is '01_hello is one world' lines 3 'of 3: the sum of all ranks is 3'
     launch 2 sh -c "ZRO_MACHINE=\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} exec '$build/examples/01_hello_$mpi'"
     is '01_hello on pretended machines' lines 2 'of 2: the sum of all ranks is 1'
+    launch 2 "$build/examples/04_ddp_$mpi"
+    is '04_ddp ends well' [ $? -eq 0 ]
+    launch 2 sh -c "ZRO_MACHINE=\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} exec '$build/examples/07_hook_$mpi'"
+    is '07_hook on pretended machines ends well' [ $? -eq 0 ]
+    is '07_hook on pretended machines' lines 2 'b = 3.000, w\[30\] = 3.000'
     launch 2 "$build/examples/01_hello"
     is '01_hello without the MPI library fails' [ $? -ne 0 ]
     is '01_hello without the MPI library says why' has 'not linked with zro.s MPI library'
