@@ -19,7 +19,8 @@
 #include "zt/zt.h"
 
 enum { VICTIM = 1, RANKS = 3, LATENCIES = 20 };
-static const uint64_t TOLD_WITHIN_NS = UINT64_C(2000000000);
+/* A third of the group's deadline: who waits for that fails, and who waits for a processor does not. */
+static const uint64_t TOLD_WITHIN_NS = UINT64_C(20000000000);
 
 static uint64_t now_ns(void)
 {
