@@ -701,10 +701,12 @@ static void continue_it(zt_rank *t, pid_t pid)
         nap(1);
 }
 
-/* It is not there, or waits for its parent to look. */
+/* It is not there, or waits for its parent to look, and its last thread has ended: the one that holds its life word may be later
+ * than the first. */
 static int is_dead(pid_t pid)
 {
-    char path[64], line[256] = "", *end;
+    char path[64], line[512] = "", *end, now = 'Z';
+    long threads = 0;
     FILE *file;
 
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -713,7 +715,10 @@ static int is_dead(pid_t pid)
         return 1;
     end = fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
     fclose(file);
-    return end == NULL || end[2] == 'Z' || end[2] == 'X';
+    if (end == NULL)
+        return 1;
+    CHECK(sscanf(end + 2, "%c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &now, &threads) == 2);
+    return (now == 'Z' || now == 'X') && threads <= 1;
 }
 
 static _Noreturn void signaller(zt_rank *t, const trial *x)
