@@ -506,6 +506,7 @@ static void one_trial(zt_rank *t)
     doing *d = malloc(sizeof *d);
     uint64_t began;
     char text[96];
+    int no_point;
 
     CHECK(d != NULL);
     t->user = ((void **)t->user)[1];
@@ -527,10 +528,11 @@ static void one_trial(zt_rank *t)
                plan.name != NULL ? plan.name : "nothing", plan.nth, text, x->bytes);
     }
     zt_meet(t);
+    no_point = (int)atomic_load(&t->shared->flag[RETURNED]); /* once they have met the victim may really have returned */
     prepare(x, d);
     trials_set_timeout(d->group, SHORT_MS);
     zt_meet(t);
-    if (atomic_load(&t->shared->flag[RETURNED])) /* there is no such point */
+    if (no_point)
         atomic_store(&t->shared->flag[BEGUN], 1);
     else if (t->rank == x->victim)
         run_victim(t, x, d, &plan);
