@@ -143,12 +143,32 @@ static const char *what_it_does(const zro__board *board, int rank, char *text, s
 
 /* ---- verdicts ---- */
 
+/* Which others are lost, too, as far as there is room.  A far rank that hears of a loss often ends because of it, and then its word of
+ * that may not get through: so the first one that is found need not be the one with which it began. */
+static const char *who_else(const zro__board *board, int rank, char *text, size_t bytes)
+{
+    char name[NAME_BYTES];
+
+    text[0] = '\0';
+    if (board->far != NULL) /* what happened before may be seen only now */
+        board->far->poller.poll(board->far->poller.self);
+    for (int r = 0, told = 0; r < board->size && told < TOLD; r++) {
+        size_t at = strlen(text);
+
+        if (r == rank || r == board->rank || zro__has_left(board, r) || zro__gone(board, r) == NULL)
+            continue;
+        snprintf(text + at, bytes - at, "; %s is lost, too", zro__rank_name(board, r, name, sizeof name));
+        told++;
+    }
+    return text;
+}
+
 zro_status zro__blame_lost(zro__board *board, int rank, const char *why)
 {
-    char name[NAME_BYTES], mine[OPERATION_BYTES], doing[2 * OPERATION_BYTES];
+    char name[NAME_BYTES], others[TOLD * (NAME_BYTES + 16)], mine[OPERATION_BYTES], doing[2 * OPERATION_BYTES];
 
-    zro__fail(ZRO_ERR_LOST, "%s %s%.300s; this was %s%s", zro__rank_name(board, rank, name, sizeof name),
-              *why == '\0' ? "is gone" : "cannot be reached: ", why,
+    zro__fail(ZRO_ERR_LOST, "%s %s%.300s%s; this was %s%s", zro__rank_name(board, rank, name, sizeof name),
+              *why == '\0' ? "is gone" : "cannot be reached: ", why, who_else(board, rank, others, sizeof others),
               zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
               what_it_does(board, rank, doing, sizeof doing));
     zro__meet_lost(board->meet, board->control->member[rank], *why == '\0');

@@ -65,6 +65,60 @@ static void headers_say_what_was_called(void **state)
     }
 }
 
+/* ---- ranks that are lost ---- */
+
+enum { FAR_RANKS = 4 };
+
+typedef struct far_ones {
+    zro__far_table table;
+    zro__mirror mirrors[FAR_RANKS - 1]; /* of all but the last rank, which is this one */
+} far_ones;
+
+static zro__mirror *mirror_of(void *self, int index)
+{
+    return &((far_ones *)self)->mirrors[index];
+}
+
+/* Rank 1 died long ago, and this rank has not looked since. */
+static void poll_late(void *self)
+{
+    ((far_ones *)self)->mirrors[1].failure = "it has closed its end";
+}
+
+static void send_nothing(void *self, zro_status code, int culprit, const char *text)
+{
+    (void)self;
+    (void)code;
+    (void)culprit;
+    (void)text;
+}
+
+/* Rank 0 heard that rank 1 is dead and ended; its word of that was lost with it.  Rank 2 was done before that, and has left. */
+static void all_who_are_lost_are_named(void **state)
+{
+    zro__control *control = calloc(1, zro__board_bytes(FAR_RANKS, 1));
+    far_ones *far = calloc(1, sizeof *far);
+    zro__board board = { .control = control, .slots = zro__board_slots(control), .far = &far->table, .rank = FAR_RANKS - 1 };
+
+    (void)state;
+    board.size = control->size = FAR_RANKS;
+    for (int r = 0; r < FAR_RANKS; r++) {
+        control->member[r] = r;
+        control->member[FAR_RANKS + r] = r == board.rank ? 0 : ~r;
+    }
+    far->table.poller = (zro__poller){ poll_late, far, 0 };
+    far->table.mirror = mirror_of;
+    far->table.send_verdict = send_nothing;
+    far->mirrors[0].failure = far->mirrors[2].failure = "it has closed its end";
+    atomic_store(&far->mirrors[2].left, 1);
+    assert_int_equal(zro__blame_lost(&board, 0, zro__gone(&board, 0)), ZRO_ERR_LOST);
+    expect_text("rank 0 cannot be reached: it has closed its end; rank 1 is lost, too; this was ");
+    assert_null(strstr(zro_last_error(), "rank 2"));
+    assert_int_equal(control->culprit, 0);
+    free(far);
+    free(control);
+}
+
 /* ---- the meeting table ---- */
 
 enum { RANKS = 4 };
@@ -496,6 +550,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headers_say_what_was_called),
+        cmocka_unit_test(all_who_are_lost_are_named),
         cmocka_unit_test(tables_are_checked),
         cmocka_unit_test(failures_are_brought_to_all),
         cmocka_unit_test(absent_ranks_are_told),
