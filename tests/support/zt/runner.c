@@ -30,7 +30,7 @@
 
 enum { DEADLINE_FACTOR = ZT_SANITIZED ? 8 : 1 };
 
-enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, DEFAULT_DEADLINE_S = 30, LAUNCH_DEADLINE_S = 60, FAULT_S = 3 };
+enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, LAUNCH_DEADLINE_S = 120, FAULT_S = 3 };
 static const uint64_t LEFTOVER_GRACE_NS = UINT64_C(2000000000);
 
 zt_options zt_opt = { .seed = 1, .max_count = SIZE_MAX, .fast = ZRO_ON, .threads = 1 };
@@ -316,7 +316,7 @@ static void run_child(running *r, const sigset_t *mask)
 static uint64_t deadline_after(uint64_t now, unsigned seconds)
 {
     if (seconds == 0)
-        seconds = DEFAULT_DEADLINE_S;
+        seconds = ZT_DEADLINE_S;
     seconds += zt_opt.faults * FAULT_S;
     if (args.deadline_s != 0 && seconds > args.deadline_s)
         seconds = args.deadline_s;

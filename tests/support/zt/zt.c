@@ -457,7 +457,8 @@ static zro_group_config config_of_case(const zt_case *c)
 {
     zro_group_config config = zt_config();
 
-    config.timeout_ms = c->timeout_ms != 0 ? c->timeout_ms : (c->deadline_s != 0 ? c->deadline_s : 30) * UINT64_C(750);
+    config.timeout_ms =
+        c->timeout_ms != 0 ? c->timeout_ms : (c->deadline_s != 0 ? c->deadline_s : ZT_DEADLINE_S) * UINT64_C(750);
     return config;
 }
 
