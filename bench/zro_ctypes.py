@@ -64,7 +64,8 @@ class OptimConfig(ctypes.Structure):
     _fields_ = [("struct_size", size_t), ("settings", Settings), ("masters", enum), ("rounding", enum), ("seed", u64),
                 ("clip_norm", real), ("clip_norm_type", real), ("clip_value", real), ("skip_non_finite", enum),
                 ("loss_scale", enum), ("scale_init", real), ("scale_growth", real), ("scale_backoff", real),
-                ("growth_interval", u32), ("plan", pointer), ("parameters_as_bucket_view", enum)]
+                ("growth_interval", u32), ("plan", pointer), ("parameters_as_bucket_view", enum),
+                ("ddp", pointer)]
 
 
 class Slot(ctypes.Structure):
@@ -75,7 +76,8 @@ class Slot(ctypes.Structure):
 class Stats(ctypes.Structure):
     _fields_ = [("struct_size", size_t)] + [(name, u64) for name in (
         "operations", "direct_bytes", "link_bytes", "link_messages", "waits", "sleeps", "wait_ns", "heap_bytes",
-        "heap_peak_bytes", "shared_bytes", "control_bytes", "deliveries", "state_bytes")]
+        "heap_peak_bytes", "shared_bytes", "control_bytes", "deliveries", "state_bytes", "passes",
+        "allocations")]
 
 
 STRUCTS = {"zro_abi_entry": AbiEntry, "zro_settings": Settings, "zro_group_config": GroupConfig, "zro_param": Param,

@@ -194,33 +194,31 @@ static int find_side(zro__batch *b, zro__side side, int is_in, int making)
         high = here + b->parts[i].count * size > high ? here + b->parts[i].count * size : high;
     }
     base = same ? base : high > 0 ? low : 0;
-    for (size_t i = 0; i < b->n_parts; i++) {
+    for (size_t i = 0; (!same || b->offsets_differ) && i < b->n_parts; i++) { /* otherwise they are what they were */
         const zro__batch_item *item = &b->items[i];
         uintptr_t here = (uintptr_t)array_of(item->param, side);
         size_t at = same                                 ? (is_in ? item->in_at : item->out_at)
                     : here != 0 && b->parts[i].count > 0 ? here + item->first * size - base
                                                          : 0;
 
-        if (is_in)
-            b->parts[i].in_at = at;
-        else
-            b->parts[i].out_at = at;
+        *(is_in ? &b->parts[i].in_at : &b->parts[i].out_at) = at;
     }
-    if (is_in) {
-        b->in = (char *)base;
-        b->in_bytes = high > 0 ? high - base : 0;
-    } else {
-        b->out = (char *)base;
-        b->out_bytes = high > 0 ? high - base : 0;
-    }
+    *(is_in ? &b->in : &b->out) = (char *)base;
+    *(is_in ? &b->in_bytes : &b->out_bytes) = high > 0 ? high - base : 0;
     return same;
 }
 
 static int find_arrays(const zro__batches *l, zro__batch *b, int making)
 {
-    int same_in = find_side(b, l->from, 1, making), same_out = find_side(b, l->to, 0, making);
+    const int same_in = find_side(b, l->from, 1, making);
 
-    return same_in && same_out;
+    if (l->to != l->from)
+        return find_side(b, l->to, 0, making) && same_in;
+    b->out = b->in;
+    b->out_bytes = b->in_bytes;
+    for (size_t i = 0; (!same_in || b->offsets_differ) && i < b->n_parts; i++)
+        b->parts[i].out_at = b->parts[i].in_at;
+    return same_in;
 }
 
 static void fill(const zro__batches *l, const zro__owned *ranges, size_t n, zro__batch *batches, const size_t *batch_of)
