@@ -40,7 +40,7 @@ enum { ONE_PASS, TWO_PASSES, IN_PLACE, UNATTACHED, HOOK, SEVERAL, STATIC, MODES 
 
 /* ---- failure at a point ---- */
 
-enum { VICTIM = 1, RANKS = 3, HASHES = 128, TORN = 1, WHOLE = 2, KILL_MS = 60000, STOP_MS = 700, GRACE_MS = 20000 };
+enum { VICTIM = 1, RANKS = 3, FOUND = 128, TORN = 1, WHOLE = 2, KILL_MS = 60000, STOP_MS = 700, GRACE_MS = 20000 };
 
 /* Flags: the victim is through; survivors that are through; the victim may go on.  Numbers: the victim's process. */
 enum { RETURNED, GAVE_UP, GO_ON, PROCESS = 0 };
@@ -142,26 +142,35 @@ static zro_status refused(rig *g)
     return st;
 }
 
-static uint64_t hash_of(const zro_param *params)
+/* What a survivor found, for the supervisor: hashes of the two halves of the parameters, which two optimizers have, as they were, as
+ * they should be after the step, and as they are; what it was told. */
+enum { BEFORE, AFTER = 2, NOW = 4, TOLD = 6, NUMBERS = 8, HALF = 4 };
+
+static atomic_ullong *found_by(zt_rank *t, int rank)
+{
+    return &t->shared->number[FOUND + NUMBERS * rank];
+}
+
+static void note_hashes(zt_rank *t, int which, const zro_param *params)
 {
     uint64_t hash;
 
-    CHECK_OK(zro_params_hash(params, N, &hash));
-    return hash;
+    CHECK_OK(zro_params_hash(params, HALF, &hash));
+    atomic_store(&found_by(t, t->rank)[which], hash);
+    CHECK_OK(zro_params_hash(params + HALF, N - HALF, &hash));
+    atomic_store(&found_by(t, t->rank)[which + 1], hash);
 }
 
-/* What it had before, what it should have after, what it has, and what it was told, for the supervisor. */
 static void survivor(zt_rank *t, const run *r, rig *g, zro_group *others)
 {
-    atomic_ullong *mine = &t->shared->number[HASHES + 4 * t->rank];
     uint64_t began = now_ms();
     float one = 1;
     zro_status st;
 
-    atomic_store(&mine[0], hash_of(g->params));
+    note_hashes(t, BEFORE, g->params);
     st = iterate(g);
     rig_step_reference(g);
-    atomic_store(&mine[1], hash_of(g->alone));
+    note_hashes(t, AFTER, g->alone);
     if (st == ZRO_OK) {
         rig_check_gradients(g, 0, g->mode.optimizers > 0 ? (size_t)g->mode.leaves : g->n);
         if (g->mode.memory != RIG_ONCE || r->point == NULL) /* another survivor may be a step ahead */
@@ -178,8 +187,8 @@ static void survivor(zt_rank *t, const run *r, rig *g, zro_group *others)
     CHECK(st == (r->way == KILL ? ZRO_ERR_LOST : ZRO_ERR_TIMEOUT) || st == ZRO_ERR_STATE);
     CHECK_TEXT("rank 1");
     CHECK(now_ms() - began < (r->way == KILL ? GRACE_MS : 3 * STOP_MS + GRACE_MS));
-    atomic_store(&mine[3], refused(g) == ZRO_ERR_STATE ? TORN : WHOLE);
-    atomic_store(&mine[2], hash_of(g->params));
+    atomic_store(&found_by(t, t->rank)[TOLD], refused(g) == ZRO_ERR_STATE ? TORN : WHOLE);
+    note_hashes(t, NOW, g->params);
     for (int i = 0; i < 3; i++, one = 1) {
         CHECK_OK(zro_all_reduce(others, &one, 1, ZRO_F32, ZRO_SUM));
         CHECK(one == RANKS - 1);
@@ -235,30 +244,41 @@ static int is_torn_at(const run *r, int *known)
     return 0;
 }
 
-/* Who shares no memory knows only what it has itself: one survivor may have everything while another has not.  Parameters that
- * exist once are compared when both have looked, and one may go on with what the other sees. */
+/* All as before the step, or all as after it; of two optimizers one may have stepped before the failure, and the other not. */
+static void check_whole(const atomic_ullong *f, int n_optimizers)
+{
+    int before[2], after[2];
+
+    for (int i = 0; i < 2; i++) {
+        before[i] = atomic_load(&f[NOW + i]) == atomic_load(&f[BEFORE + i]);
+        after[i] = atomic_load(&f[NOW + i]) == atomic_load(&f[AFTER + i]);
+        CHECK(before[i] || after[i]);
+    }
+    CHECK((before[0] && before[1]) || (after[0] && after[1]) || n_optimizers > 1);
+}
+
+/* Who shares no memory knows only what it has itself: one survivor may have everything while another has not. */
 static void check_survivors(zt_rank *t, const run *r, int backend, int *n_torn)
 {
     int known, torn = is_torn_at(r, &known);
-    unsigned long long now[RANKS], told[RANKS];
+    const atomic_ullong *first = found_by(t, 0), *last = found_by(t, 2);
 
     for (int i = 0; i < RANKS; i += 2) {
-        atomic_ullong *a = &t->shared->number[HASHES + 4 * i];
+        const unsigned long long told = atomic_load(&found_by(t, i)[TOLD]);
 
-        now[i] = atomic_load(&a[2]);
-        told[i] = atomic_load(&a[3]);
-        CHECK(told[i] == TORN || told[i] == WHOLE);
+        CHECK(told == TORN || told == WHOLE);
         if (known && (backend != ZT_FOREIGN || !torn))
-            CHECK((told[i] == TORN) == torn);
-        if (told[i] == WHOLE)
-            CHECK(now[i] == atomic_load(&a[0]) || now[i] == atomic_load(&a[1]));
+            CHECK((told == TORN) == torn);
+        if (told == WHOLE)
+            check_whole(found_by(t, i), modes[r->mode].mode.optimizers);
     }
     if (known && torn)
-        CHECK(told[0] == TORN || told[2] == TORN);
-    CHECK(told[0] == told[2] || backend == ZT_FOREIGN);
-    if (told[0] == WHOLE && told[2] == WHOLE)
-        CHECK(now[0] == now[2]);
-    *n_torn += told[0] == TORN || told[2] == TORN;
+        CHECK(atomic_load(&first[TOLD]) == TORN || atomic_load(&last[TOLD]) == TORN);
+    CHECK(atomic_load(&first[TOLD]) == atomic_load(&last[TOLD]) || backend == ZT_FOREIGN);
+    if (atomic_load(&first[TOLD]) == WHOLE && atomic_load(&last[TOLD]) == WHOLE)
+        CHECK(atomic_load(&first[NOW]) == atomic_load(&last[NOW])
+              && atomic_load(&first[NOW + 1]) == atomic_load(&last[NOW + 1]));
+    *n_torn += atomic_load(&first[TOLD]) == TORN || atomic_load(&last[TOLD]) == TORN;
 }
 
 static void need_points(zt_rank *t)
