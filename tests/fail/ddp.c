@@ -187,8 +187,10 @@ static void survivor(zt_rank *t, const run *r, rig *g, zro_group *others)
     CHECK(st == (r->way == KILL ? ZRO_ERR_LOST : ZRO_ERR_TIMEOUT) || st == ZRO_ERR_STATE);
     CHECK_TEXT("rank 1");
     CHECK(now_ms() - began < (r->way == KILL ? GRACE_MS : 3 * STOP_MS + GRACE_MS));
-    atomic_store(&found_by(t, t->rank)[TOLD], refused(g) == ZRO_ERR_STATE ? TORN : WHOLE);
-    note_hashes(t, NOW, g->params);
+    st = refused(g);
+    atomic_store(&found_by(t, t->rank)[TOLD], st == ZRO_ERR_STATE ? TORN : WHOLE);
+    if (st != ZRO_ERR_STATE) /* otherwise the victim may still write them */
+        note_hashes(t, NOW, g->params);
     for (int i = 0; i < 3; i++, one = 1) {
         CHECK_OK(zro_all_reduce(others, &one, 1, ZRO_F32, ZRO_SUM));
         CHECK(one == RANKS - 1);
@@ -433,7 +435,7 @@ static void set_up(rig *g, zt_rank *t, int mode, making what)
         CHECK_OK(rig_create_optim(g, k, &g->optim[k]));
     rig_create_reference(g);
     if (what != ATTACH)
-        rig_train(g, 1); /* the second forward forms buckets anew */
+        rig_train(g, what == FORWARD ? 1 : 2); /* the second forward forms buckets anew */
 }
 
 /* As if nothing had failed: what is still to be made is made, and the model is trained. */
