@@ -4,8 +4,8 @@
  * (ZRO__POINTS) the thread's plan, if it has one, is consulted: at the nth passing of its point it kills the rank, stops it,
  * yields, or makes what stands there fail.  In releases the macro is the constant 0.
  *
- * A plan belongs to a thread, because ranks may be threads; threads that the library starts inherit their starter's
- * (zro__point_plan_get, zro__point_plan_set). */
+ * A plan belongs to a thread, because ranks may be threads; work that a thread hands to
+ * another one of the library takes its plan along (zro__point_plan_get, zro__point_plan_set). */
 #ifndef ZRO_BASE_POINT_H
 #define ZRO_BASE_POINT_H
 

@@ -19,9 +19,12 @@ static size_t grad_bytes(const zro_param *p)
 
 zro_status zro__ddp_prepare_hook(zro_ddp *d)
 {
-    size_t bytes = 0, most = 0;
+    size_t bytes = 0, most = 0, *first = NULL;
+    char *packed = NULL;
+    uint8_t *any = NULL;
+    zro__arena arena = { 0 };
+    zro_status st;
 
-    zro__arena_free(&d->hooked);
     for (size_t k = 0; k < d->cycle->n_buckets; k++) {
         const zro__bucket *b = &d->cycle->buckets[k];
         size_t sum = 0;
@@ -31,11 +34,17 @@ zro_status zro__ddp_prepare_hook(zro_ddp *d)
         bytes = sum > bytes ? sum : bytes;
         most = b->n > most ? b->n : most;
     }
-    return zro__arena_arrays(&d->hooked, d->account, "the buffer of a hook",
-                             (const zro__array[]){ { &d->packed, bytes, 1 },
-                                                   { &d->first, most + 1, sizeof *d->first },
-                                                   { &d->any, most, sizeof *d->any } },
-                             3);
+    st = zro__arena_arrays(
+        &arena, d->account, "the buffer of a hook",
+        (const zro__array[]){ { &packed, bytes, 1 }, { &first, most + 1, sizeof *first }, { &any, most, sizeof *any } }, 3);
+    if (st != ZRO_OK)
+        return st; /* with the memory of before, which is that of the buckets and the hook of before */
+    zro__arena_free(&d->hooked);
+    d->hooked = arena;
+    d->packed = packed;
+    d->first = first;
+    d->any = any;
+    return ZRO_OK;
 }
 
 /* Which gradients some rank has. */

@@ -59,10 +59,22 @@ static zro_status regroup(zro_ddp *d)
 
     complete_order(d);
     st = zro_broadcast(d->group, d->ready, d->n, ZRO_I64, 0);
-    if (st != ZRO_OK)
-        return st;
-    d->regrouped = 1;
-    return zro__cycle_vote(d->cycle, ZRO__CALL_DDP_FORWARD, zro__ddp_form(d, d->ready));
+    if (st == ZRO_OK)
+        st = zro__cycle_vote(d->cycle, ZRO__CALL_DDP_FORWARD, zro__ddp_form(d, d->ready));
+    d->regrouped = st == ZRO_OK; /* otherwise some ranks may have the new buckets, and others the old ones: all try again */
+    return st;
+}
+
+/* The iteration before is over, and if it has failed on any rank this one knows: by its buckets, or by the step.  So all ranks learn
+ * from the same ones, and form buckets anew at the same forward. */
+static void learn(zro_ddp *d)
+{
+    const int counts = d->has_ended && d->cycle->now.failed == ZRO_OK;
+
+    d->has_ended = 0;
+    for (size_t i = 0; counts && !has_learned(d) && i < d->n; i++)
+        d->learned[i] = atomic_load_explicit(&d->seen[i], memory_order_relaxed);
+    d->n_synced += (uint64_t)counts;
 }
 
 /* What ranks do together before an iteration.  Inside the lane. */
@@ -81,7 +93,11 @@ zro_status zro_ddp_forward(zro_ddp *d)
     zro_status st = zro__ddp_check(d, "ddp_forward");
 
     if (st == ZRO_OK)
+        st = zro__cycle_check(d->cycle);
+    if (st == ZRO_OK)
         st = zro__cycle_check_open(d->cycle);
+    if (st == ZRO_OK)
+        learn(d);
     if (st == ZRO_OK && d->no_sync == ZRO_OFF) {
         st = zro__enter(d->group);
         if (st == ZRO_OK)
@@ -92,7 +108,7 @@ zro_status zro_ddp_forward(zro_ddp *d)
         st = zro__cycle_open(d->cycle, d->no_sync == ZRO_OFF, d->weight);
     for (size_t i = 0; st == ZRO_OK && i < d->n; i++)
         atomic_store_explicit(&d->seen[i], 0, memory_order_relaxed);
-    if (st == ZRO_OK && d->n_synced == 0) /* the iteration before may have failed */
+    if (st == ZRO_OK && d->n_synced == 0) /* the iteration before, if there was one, has failed */
         atomic_store_explicit(&d->n_ready, 0, memory_order_relaxed);
     return st;
 }
@@ -214,12 +230,9 @@ zro_status zro_ddp_backward_end(zro_ddp *d)
     syncs = d->cycle->now.is_open && d->cycle->now.syncs;
     (void)ZRO__POINT("ddp.end");
     st = zro__cycle_end(d->cycle, syncs ? check_end(d) : ZRO_OK);
-    if (st != ZRO_OK || !syncs)
-        return st;
-    for (size_t i = 0; !has_learned(d) && i < d->n; i++)
-        d->learned[i] = atomic_load_explicit(&d->seen[i], memory_order_relaxed);
-    d->n_synced++;
-    return ZRO_OK;
+    if (syncs)
+        d->has_ended = st == ZRO_OK;
+    return st;
 }
 
 /* ---- settings ---- */

@@ -21,6 +21,7 @@ struct zro_work {
     zro_work_fn fn;
     void *user;
     zro_work *next;
+    zro__point_plan *plan; /* the plan of failures of the thread that submitted it (tests) */
     /* Protected by the lane's lock: */
     int done;                   /* 1: the function has returned, or never will be called */
     int holds;                  /* one for the program's handle, one for the queue */
@@ -32,7 +33,6 @@ struct zro__lane {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    zro__point_plan *plan;  /* the plan of failures of the thread that started the lane's thread (tests) */
     zro_work *first, *last; /* the queue */
     pid_t process;          /* the process that the thread is in: a forked child has none */
     int started;            /* 1: there is a thread */
@@ -93,7 +93,6 @@ static void *run(void *user)
     zro__lane *lane = user;
     zro_work *work;
 
-    zro__point_plan_set(lane->plan);
     pthread_mutex_lock(&lane->lock);
     for (;;) {
         zro_status st = ZRO_ERR_STATE;
@@ -106,6 +105,7 @@ static void *run(void *user)
         lane->first = work->next;
         if (!lane->stop) {
             pthread_mutex_unlock(&lane->lock);
+            zro__point_plan_set(work->plan);
             st = work->fn(work->user);
             pthread_mutex_lock(&lane->lock);
         } else {
@@ -124,7 +124,6 @@ static zro_status start(zro__lane *lane)
 
     if (lane->started)
         return ZRO_OK;
-    lane->plan = zro__point_plan_get();
     st = zro__thread_start(&lane->thread, run, lane, 0, "a group's thread");
     lane->started = st == ZRO_OK;
     return st;
@@ -195,6 +194,7 @@ zro_status zro__lane_resubmit(zro_work *work)
     } else {
         work->done = 0;
         work->next = NULL;
+        work->plan = zro__point_plan_get();
         work->holds++;
         if (lane->first == NULL)
             lane->first = work;

@@ -171,6 +171,7 @@ zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u)
 {
     zro_status st = check_params(c, u);
 
+    c->stale = 1; /* also if it is refused, which other ranks may not */
     if (st != ZRO_OK)
         return st;
     if (!u->is_attached) {
@@ -178,7 +179,6 @@ zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u)
         c->updaters = u;
         u->is_attached = 1;
     }
-    c->stale = 1;
     return ZRO_OK;
 }
 
@@ -250,8 +250,10 @@ static __attribute__((noinline)) zro_status step(zro__updater *u, const zro__cla
 zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *claim, zro_status st, void *user, int publishes)
 {
     zro__fpmode mode;
-    zro_status entered = check_stage(c, u);
+    zro_status entered = zro__cycle_check(c); /* a verdict is more than a gradient that is not there */
 
+    if (entered == ZRO_OK)
+        entered = check_stage(c, u);
     if (entered == ZRO_OK)
         entered = zro__cycle_enter(c, &mode);
     if (entered != ZRO_OK)
@@ -627,6 +629,21 @@ static zro_status issue_all(zro__cycle *c)
     return st;
 }
 
+/* This rank refuses the buckets that it has not issued.  The others it does with its peers first, since the lane reads and writes
+ * what is set here; after a failure in one of them there is nothing left to refuse. */
+static void refuse(zro__cycle *c, zro_status st)
+{
+    char why[ZRO__TEXT_BYTES];
+
+    snprintf(why, sizeof why, "%s", zro_last_error());
+    zro__lane_enter(c->group->lane);
+    if (c->now.failed != ZRO_OK)
+        return;
+    c->now.refuse_from = c->next;
+    c->now.refusal = st;
+    snprintf(c->now.text, sizeof c->now.text, "%s", why);
+}
+
 /* Tells the others in their step, where no bucket could. */
 static void refuse_step(zro__cycle *c, zro_status st)
 {
@@ -651,11 +668,8 @@ zro_status zro__cycle_end(zro__cycle *c, zro_status st)
     c->now.is_open = 0;
     if (!c->now.syncs)
         return st;
-    if (st != ZRO_OK) {
-        c->now.refuse_from = c->next;
-        c->now.refusal = st;
-        snprintf(c->now.text, sizeof c->now.text, "%s", zro_last_error());
-    }
+    if (st != ZRO_OK)
+        refuse(c, st);
     issued = issue_all(c);
     if (issued != ZRO_OK)
         return issued;

@@ -1,5 +1,5 @@
-/* The fault loop: ranks run a random script of collective calls, sums of gradients, steps of a sharded optimizer and creates, and
- * at a random moment something goes wrong on one of them.
+/* The fault loop: ranks run a random script of collective calls, sums of gradients, steps of a sharded optimizer, alone or attached
+ * to a ddp with its whole iteration, and creates, and at a random moment something goes wrong on one of them.
  *
  * Whatever it is: every result with OK is right, every call of every other rank ends soon after its deadline, errors name the
  * rank at fault, groups without that rank work, and nothing is left behind.  All ranks go on with the script after a failure, so
@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/point.h"
+#include "rig.h"
 #include "trials.h"
 #include "twin.h"
 #include "zero/optim.h"
@@ -54,7 +55,8 @@ typedef enum fault {
     OTHER_ROOT,
     OTHER_TYPE,
     DESTROY_GROUP,
-    DESTROY_OPTIM,
+    DESTROY_OPTIM, /* and the ddp, if there is one, ... */
+    DESTROY_DDP,   /* ... in the middle of an iteration */
     FAULTS
 } fault;
 
@@ -91,6 +93,7 @@ static const struct {
     [OTHER_TYPE] = { "passes another type", 0, ONE(MISMATCH), ZRO_ERR_MISMATCH, ZRO_OK },
     [DESTROY_GROUP] = { "destroys the group", 0, ONE(LOST), ZRO_ERR_LOST, ZRO_OK },
     [DESTROY_OPTIM] = { "destroys the optimizer", 0, ONE(LOST), ZRO_OK, ZRO_ERR_LOST },
+    [DESTROY_DDP] = { "destroys the ddp in an iteration", 0, ONE(LOST), ZRO_OK, ZRO_ERR_LOST },
 #undef ONE
 };
 
@@ -120,6 +123,7 @@ typedef struct trial {
     int at_a_point; /* death or stop: at a point, not at any time */
     size_t most;    /* elements */
     twin_place place;
+    int uses_ddp; /* the optimizer is attached to a ddp */
     record *record;
     zt_shared *tally;
 } trial;
@@ -133,6 +137,7 @@ typedef struct state {
     zro_group *group, *others; /* the one that is used, with the short deadline; the survivors' */
     zro_memory *memory[2];
     twin twin;
+    rig rig; /* instead of the twin, with a ddp */
     zt_job job;
     int has_group, has_optim;
     zro__point_plan plan;
@@ -237,6 +242,8 @@ static op op_at(const trial *x, int i)
         return i == x->ops - 2 ? CALL : STEP;
     if (i == x->at && x->fault >= OTHER_CALL && x->fault <= OTHER_TYPE)
         return CALL;
+    if (i == x->at && x->fault == DESTROY_DDP)
+        return STEP;
     n = zt_below(&random, 20);
     if ((faults[x->fault].flags & CREATES) != 0 && n < 10)
         return (op)(DUPLICATE + n % 3);
@@ -385,17 +392,50 @@ static void announce(zt_rank *t)
     atomic_store(&t->shared->flag[BEGUN], 1);
 }
 
+/* Nothing of it is there any more. */
+static void destroy_training(state *s)
+{
+    zro_optim_destroy(s->twin.optim);
+    zro_optim_destroy(s->rig.optim[0]);
+    zro_ddp_destroy(s->rig.ddp);
+    s->twin.optim = s->rig.optim[0] = NULL;
+    s->rig.ddp = NULL;
+    s->has_optim = 0;
+}
+
+/* Its peers wait for its buckets, or in their step for its gradients. */
+static void leave_iteration(state *s, uint64_t random)
+{
+    zro_status st = zro_ddp_forward(s->rig.ddp);
+
+    for (size_t i = 0; st == ZRO_OK && i < random % (s->rig.n + 1); i++) {
+        memset(s->rig.params[i].grad, 0, s->rig.count[i] * sizeof(float));
+        st = zro_ddp_grad_ready(s->rig.ddp, i);
+    }
+    CHECK_OK(st);
+    if (random >> 20 & 1) {
+        zro_optim_destroy(s->rig.optim[0]);
+        s->rig.optim[0] = NULL;
+    }
+    zro_ddp_destroy(s->rig.ddp);
+    s->rig.ddp = NULL;
+    destroy_training(s);
+}
+
 static _Noreturn void child_calls(state *s)
 {
+    zro_optim *optim = s->rig.optim[0] != NULL ? s->rig.optim[0] : s->twin.optim;
     zro_memory *memory;
     zro_group *group;
     float x = 1;
     int ok = zro_barrier(s->group) == ZRO_ERR_STATE && zro_all_reduce(s->group, &x, 1, ZRO_F32, ZRO_SUM) == ZRO_ERR_STATE;
 
-    ok &= zro_optim_step(s->twin.optim, NULL) == ZRO_ERR_STATE && zro_optim_publish(s->twin.optim) == ZRO_ERR_STATE;
+    ok &= zro_optim_step(optim, NULL) == ZRO_ERR_STATE && zro_optim_publish(optim) == ZRO_ERR_STATE;
+    ok &= s->rig.ddp == NULL
+          || (zro_ddp_forward(s->rig.ddp) == ZRO_ERR_STATE && zro_ddp_backward_end(s->rig.ddp) == ZRO_ERR_STATE);
     ok &= zro_group_duplicate(s->group, &group) == ZRO_ERR_STATE;
     ok &= zro_memory_alloc(s->group, ZRO_MEMORY_EACH, 100, &memory) == ZRO_ERR_STATE;
-    zro_optim_destroy(s->twin.optim);
+    destroy_training(s);
     zro_memory_free(s->memory[0]);
     zro_group_destroy(s->group);
     _exit(ok ? 0 : 1);
@@ -469,9 +509,10 @@ static void go_wrong(zt_rank *t, const trial *x, state *s)
         s->has_group = 0;
         break;
     case DESTROY_OPTIM:
-        zro_optim_destroy(s->twin.optim);
-        s->twin.optim = NULL;
-        s->has_optim = 0;
+        destroy_training(s);
+        break;
+    case DESTROY_DDP:
+        leave_iteration(s, zt_next(&random));
         break;
     default:
         break;
@@ -485,11 +526,32 @@ static size_t room_bytes(const zt_rank *t, const trial *x)
     return (x->most + 2) * (size_t)t->size * 8 + 2 * ZT_ROOM_MARGIN;
 }
 
+/* Parameters and gradients handed out, or the program's own. */
+static rig_mode rig_of(const trial *x)
+{
+    uint64_t random = zt_mix(x->random, 51);
+    rig_mode mode = { .memory = (rig_memory)zt_below(&random, RIG_MEMORIES), .optimizers = 1, .bucket_bytes = 20000 };
+
+    mode.leaves = (int)zt_below(&random, 2);
+    mode.clip_norm = zt_below(&random, 4) == 0 ? 1 : 0;
+    mode.hook = zt_below(&random, 6) == 0 ? rig_hook : NULL;
+    return mode;
+}
+
+/* An iteration. */
+static zro_status train(rig *g)
+{
+    zro_status st = rig_backward(g);
+
+    return st == ZRO_OK ? rig_rest(g) : st;
+}
+
 static void set_up(zt_rank *t, const trial *x, state *s)
 {
     const twin_spec specs[] = { { 5, ZRO_F32, ZRO_F32, 0 },
                                 { 3000, ZRO_F32, ZRO_F32, 0 },
                                 { x->most / 4 + 1, ZRO_F32, ZRO_F32, 0 } };
+    const size_t lengths[] = { specs[0].count, specs[1].count, specs[2].count };
     twin_mode mode = { x->place, ZRO_PARTITION_FLAT, ZRO_OFF };
     int others[MOST_RANKS], n = 0;
 
@@ -501,12 +563,20 @@ static void set_up(zt_rank *t, const trial *x, state *s)
         if (r != x->culprit)
             others[n++] = r;
     CHECK_OK(zro_group_create_sub(t->group, others, n, &s->others));
-    twin_init(&s->twin, t, mode, specs, 3);
-    twin_create(&s->twin, zro_rule_adam(), NULL, NULL, 0);
+    if (x->uses_ddp) {
+        rig_init(&s->rig, t, t->group, rig_of(x), lengths, 3, x->random);
+        rig_create(&s->rig);
+    } else {
+        twin_init(&s->twin, t, mode, specs, 3);
+        twin_create(&s->twin, zro_rule_adam(), NULL, NULL, 0);
+    }
     s->has_group = s->has_optim = 1;
     zt_meet(t);
     trials_set_timeout(s->group, x->ms);
-    trials_set_timeout(s->twin.optim->group, x->ms);
+    if (x->uses_ddp)
+        rig_set_timeout(&s->rig, x->ms);
+    else
+        trials_set_timeout(s->twin.optim->group, x->ms);
 }
 
 static void tear_down(state *s)
@@ -514,6 +584,7 @@ static void tear_down(state *s)
     zro_group_destroy(s->group);
     zro_group_destroy(s->others);
     twin_free(&s->twin);
+    rig_free(&s->rig);
     zro_memory_free(s->memory[0]);
     zro_memory_free(s->memory[1]);
 }
@@ -521,7 +592,7 @@ static void tear_down(state *s)
 static zro_status carry_out(zt_rank *t, const trial *x, state *s, int i, op what)
 {
     if (what == STEP)
-        return zro_optim_step(s->twin.optim, NULL);
+        return x->uses_ddp ? train(&s->rig) : zro_optim_step(s->twin.optim, NULL);
     if (what == AVERAGE)
         return reduce_gradients(x, s);
     if (what == DUPLICATE)
@@ -580,7 +651,7 @@ static void run_op(zt_rank *t, const trial *x, state *s, int i, uint64_t *ended)
 
     if (what <= SUBMITTED && (s->has_group || t->rank != x->culprit))
         make_job(t, x, s, i, s->group, 0);
-    if (what == STEP)
+    if (what == STEP && !x->uses_ddp)
         make_gradients(x, &s->twin, i);
     if (changed)
         change_job(x, &s->job);
@@ -607,8 +678,13 @@ static void run_op(zt_rank *t, const trial *x, state *s, int i, uint64_t *ended)
         if (x->fault <= PAUSE && !x->at_a_point)
             zt_await(t, &t->shared->flag[SIGNALLED], 1);
     }
-    if (st == ZRO_OK && what == STEP)
+    if (st == ZRO_OK && what == STEP && x->uses_ddp) {
+        rig_check_gradients(&s->rig, 0, (size_t)s->rig.mode.leaves);
+        rig_step_reference(&s->rig);
+        rig_check(&s->rig);
+    } else if (st == ZRO_OK && what == STEP) {
         twin_check(&s->twin);
+    }
     if (st == ZRO_OK && what <= SUBMITTED && !changed)
         zt_job_check(&s->job);
     if (what <= SUBMITTED)
@@ -843,10 +919,11 @@ static void one_fault(zt_rank *t, uint64_t number)
     if (x.most * (size_t)x.ranks > zt_opt.max_count)
         x.most = zt_opt.max_count / (size_t)x.ranks;
     x.place = places[zt_below(&random, 5)];
+    x.uses_ddp = x.fault == DESTROY_DDP || zt_below(&random, 2) == 0;
     x.record = mmap(NULL, sizeof *x.record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(x.record != MAP_FAILED);
-    printf("fault %llu: rank %d of %d %s at operation %d of %d\n", (unsigned long long)number, x.culprit, x.ranks,
-           faults[x.fault].name, x.at, x.ops);
+    printf("fault %llu: rank %d of %d %s at operation %d of %d%s\n", (unsigned long long)number, x.culprit, x.ranks,
+           faults[x.fault].name, x.at, x.ops, x.uses_ddp ? ", with a ddp" : "");
     config.timeout_ms = BASE_MS;
     before = zt_held_now();
     pid = x.fault <= PAUSE ? trials_fork() : -1;

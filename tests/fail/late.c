@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "base/point.h"
+#include "ddp/ddp.h"
+#include "rig.h"
 #include "trials.h"
 #include "twin.h"
 #include "zero/optim.h"
@@ -24,7 +26,7 @@
 #include "zt/list.h"
 #include "zt/zt.h"
 
-enum { MOST_RANKS = 5, MOST_ARRAYS = 3, TRIAL_MS = 60000, SHORT_MS = 60, ROUNDS = 2 };
+enum { MOST_RANKS = 5, MOST_ARRAYS = 4, TRIAL_MS = 60000, SHORT_MS = 60, ROUNDS = 2 };
 enum { SMALL = 1500, MIDDLE = 100000, BIG = 1000000, HUGE = 4000000 }; /* elements of an array, if they have 4 bytes */
 
 /* Flags on the shared page: the victim is in its call, and out of it; survivors that are out of theirs; the victim may go on;
@@ -40,12 +42,24 @@ static const char *const ways[] = {
     "stopped at", "killed at", "held at", "stopped some time after", "killed some time after", "killed, another held, at"
 };
 
-/* What the victim is doing: a collective call on arrays in group memory, or a call on an optimizer whose parameters are there. */
+/* What the victim is doing: a collective call on arrays in group memory, a call on an optimizer whose parameters are there, or the
+ * step of an optimizer that is attached to a ddp, or the end of backward of a ddp, whose gradients are there, too. */
 typedef enum deed { STEP, PUBLISH, CONSOLIDATE, DEEDS } deed;
 static const zt_call calls[] = { ZT_ALL_REDUCE, ZT_ALL_REDUCE_INTO, ZT_REDUCE,   ZT_REDUCE_SCATTER, ZT_REDUCE_SCATTER_V,
                                  ZT_BROADCAST,  ZT_GATHER,          ZT_GATHER_V, ZT_ALL_GATHER,     ZT_ALL_GATHER_V };
 static const twin_place places[] = { TWIN_GROUP, TWIN_ONCE, TWIN_EACH, TWIN_VIEWS };
-enum { CALLS = sizeof calls / sizeof *calls, PLACES = sizeof places / sizeof *places, THINGS = CALLS + DEEDS * PLACES };
+static const struct {
+    const char *name;
+    rig_mode mode;
+} ddps[] = {
+    { "one pass, memory ONCE", { .memory = RIG_ONCE, .optimizers = 1 } },
+    { "one pass, memory EACH", { .memory = RIG_EACH, .optimizers = 1 } },
+    { "two passes, memory ONCE", { .memory = RIG_ONCE, .optimizers = 1, .clip_norm = 1 } },
+    { "two passes, memory EACH", { .memory = RIG_EACH, .optimizers = 1, .clip_norm = 1 } },
+    { "buckets", { .memory = RIG_EACH } },
+};
+enum { CALLS = sizeof calls / sizeof *calls, PLACES = sizeof places / sizeof *places, OPTIMIZERS = CALLS + DEEDS * PLACES };
+enum { THINGS = OPTIMIZERS + sizeof ddps / sizeof *ddps };
 
 typedef struct trial {
     uint64_t random; /* the same on all ranks */
@@ -71,6 +85,7 @@ typedef struct doing {
     zt_job job;
     zro_memory *memory[2];
     twin twin;
+    rig rig;
     array arrays[MOST_ARRAYS];
     int n_arrays;
     float *scratch;
@@ -81,6 +96,11 @@ typedef struct doing {
 static int is_call(const trial *x)
 {
     return x->thing < CALLS;
+}
+
+static int is_ddp(const trial *x)
+{
+    return x->thing >= OPTIMIZERS;
 }
 
 static deed deed_of(const trial *x)
@@ -95,6 +115,8 @@ static twin_place place_of(const trial *x)
 
 static int is_once(const trial *x)
 {
+    if (is_ddp(x))
+        return ddps[x->thing - OPTIMIZERS].mode.memory == RIG_ONCE;
     return !is_call(x) && place_of(x) == TWIN_ONCE;
 }
 
@@ -122,6 +144,8 @@ static void describe(const trial *x, char *text, size_t bytes)
 
     if (is_call(x))
         snprintf(text, bytes, "%s", zt_call_name(calls[x->thing]));
+    else if (is_ddp(x))
+        snprintf(text, bytes, "ddp: %s", ddps[x->thing - OPTIMIZERS].name);
     else
         snprintf(text, bytes, "%s in %s", deeds[deed_of(x)], where[place_of(x)]);
 }
@@ -195,6 +219,19 @@ static void set_up_twin(zt_rank *t, const trial *x, doing *d)
         add_array(d, d->twin.sharded[i].data, d->twin.count[i], is_once(x));
 }
 
+static void set_up_rig(zt_rank *t, const trial *x, doing *d)
+{
+    const size_t counts[] = { x->bytes / 8, 77 };
+
+    rig_init(&d->rig, t, t->group, ddps[x->thing - OPTIMIZERS].mode, counts, 2, x->random);
+    rig_create(&d->rig);
+    d->group = d->rig.ddp->group;
+    for (size_t i = 0; i < 2; i++) {
+        add_array(d, d->rig.params[i].data, d->rig.count[i], is_once(x));
+        add_array(d, d->rig.params[i].grad, d->rig.count[i], 0);
+    }
+}
+
 static void set_up(zt_rank *t, const trial *x, doing *d)
 {
     size_t most = 0;
@@ -203,6 +240,8 @@ static void set_up(zt_rank *t, const trial *x, doing *d)
     memset(d, 0, sizeof *d);
     if (is_call(x))
         set_up_job(t, x, d);
+    else if (is_ddp(x))
+        set_up_rig(t, x, d);
     else
         set_up_twin(t, x, d);
     for (int k = 0; k < d->n_arrays; k++)
@@ -222,6 +261,8 @@ static void tear_down(const trial *x, doing *d)
     if (is_call(x)) {
         zt_job_free(&d->job);
         zro_group_destroy(d->group);
+    } else if (is_ddp(x)) {
+        rig_free(&d->rig);
     } else {
         twin_free(&d->twin);
     }
@@ -236,6 +277,24 @@ static void prepare(const trial *x, doing *d)
     if (is_call(x)) {
         d->job.seed++;
         zt_job_prepare(&d->job);
+        return;
+    }
+    if (is_ddp(x)) { /* buckets are the call; or all of it but the step is before */
+        unsigned char uses[ZT_MAX_RANKS];
+
+        memset(uses, 1, sizeof uses);
+        CHECK_OK(zro_ddp_forward(d->rig.ddp));
+        d->rig.iteration++;
+        rig_forget(&d->rig);
+        for (size_t i = 0; i < 2; i++) {
+            rig_add(&d->rig, i, uses);
+            rig_write(&d->rig, i);
+        }
+        if (d->rig.mode.optimizers > 0) {
+            CHECK_OK(zro_ddp_grads_ready(d->rig.ddp, (const size_t[]){ 0, 1 }, 2));
+            CHECK_OK(zro_ddp_backward_end(d->rig.ddp));
+        }
+        rig_step_reference(&d->rig);
         return;
     }
     twin_gradients(&d->twin, 1);
@@ -273,6 +332,20 @@ static zro_status carry_out(const trial *x, doing *d, int nobody_else_writes)
         st = zt_job_call(&d->job);
         if (st == ZRO_OK)
             zt_job_check(&d->job);
+        return st;
+    }
+    if (is_ddp(x) && d->rig.mode.optimizers == 0) {
+        st = zro_ddp_grads_ready(d->rig.ddp, (const size_t[]){ 0, 1 }, 2);
+        if (st == ZRO_OK)
+            st = zro_ddp_backward_end(d->rig.ddp);
+        if (st == ZRO_OK)
+            rig_check_gradients(&d->rig, 0, 2);
+        return st;
+    }
+    if (is_ddp(x)) {
+        st = zro_optim_step(d->rig.optim[0], NULL);
+        if (st == ZRO_OK && (nobody_else_writes || !is_once(x)))
+            rig_check(&d->rig);
         return st;
     }
     if (deed_of(x) == CONSOLIDATE) {
@@ -669,7 +742,11 @@ static void held_trial(zt_rank *t, uint64_t number)
                 { 5 /* broadcast */, "owner.write" },
                 { 8 /* all_gather */, "owner.write" },
                 { CALLS + STEP /* in group memory */, "owner.write" },
-                { CALLS + DEEDS + STEP /* in memory ONCE */, "cycle.begun" } };
+                { CALLS + DEEDS + STEP /* in memory ONCE */, "cycle.begun" },
+                { OPTIMIZERS /* a ddp, one pass, ONCE */, "cycle.fused" },
+                { OPTIMIZERS + 1 /* EACH */, "owner.write" },
+                { OPTIMIZERS + 2 /* two passes, ONCE */, "cycle.begun" },
+                { OPTIMIZERS + 4 /* buckets */, "owner.write" } };
     const uint64_t n = number / 2 % (sizeof all / sizeof *all);
     trial x = { .random = 3, .ranks = 3, .victim = 2, .way = HOLD_AT, .bytes = 4 * limited(MIDDLE), .thing = all[n].thing };
 
@@ -686,7 +763,7 @@ static void held_trial(zt_rank *t, uint64_t number)
 static void late_held(zt_rank *t)
 {
     need_points(t);
-    trials_run(t, t->arg == ZT_LOCAL ? "late_held" : "late_held_threads", held_trial, 10);
+    trials_run(t, t->arg == ZT_LOCAL ? "late_held" : "late_held_threads", held_trial, 18);
     note(t);
 }
 

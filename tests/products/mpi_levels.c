@@ -3,6 +3,7 @@
  * What zro must leave alone: the program's communicators with their error handlers and attributes, Init and Finalize.  Every
  * rank pretends a machine of its own, so that MPI carries everything. */
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,67 @@ static zro_status sum_submitted(void *group)
         st = zro_all_reduce(group, y, COUNT, ZRO_F32, ZRO_SUM);
     }
     return st;
+}
+
+/* ---- a ddp ---- */
+
+enum { PARAMS = 3, ELEMENTS = 1000 };
+
+static pthread_t caller;
+static int calls_here, calls_elsewhere;
+
+/* The average, and on which thread it is made. */
+static zro_status average_and_note(void *user, zro_bucket *bucket)
+{
+    pthread_equal(pthread_self(), caller) ? calls_here++ : calls_elsewhere++;
+    return zro_hook_all_reduce(user, bucket);
+}
+
+/* Buckets are averaged by the library's thread, or, where MPI is for the main thread alone, by the caller of backward_end. */
+static void train(zro_group *group, int level, zro_hook_fn hook)
+{
+    static float data[PARAMS][ELEMENTS], grad[PARAMS][ELEMENTS];
+    const size_t shape = ELEMENTS;
+    const float size = (float)zro_group_size(group), rank = (float)zro_group_rank(group);
+    zro_ddp_config config = ZRO_DDP_CONFIG_INIT;
+    zro_optim_config attached = ZRO_OPTIM_CONFIG_INIT;
+    zro_sgd_config sgd = ZRO_SGD_CONFIG_INIT;
+    zro_param params[PARAMS];
+    zro_param_group all = { .params = params, .n = PARAMS };
+    zro_optim *optim;
+    zro_ddp *ddp;
+
+    caller = pthread_self();
+    calls_here = calls_elsewhere = 0;
+    for (int i = 0; i < PARAMS; i++) {
+        for (int k = 0; k < ELEMENTS; k++)
+            data[i][k] = rank == 0 ? 1 : 0;
+        zro_param_make(&params[i], NULL, ZRO_F32, data[i], grad[i], 1, &shape);
+        params[i].grad_present = 0;
+    }
+    config.bucket_bytes = 1;
+    config.hook = hook;
+    CHECK(zro_ddp_create(group, params, PARAMS, &config, &ddp) == ZRO_OK);
+    sgd.lr = 1;
+    attached.ddp = ddp;
+    CHECK(zro_optim_create(group, &all, 1, zro_rule_sgd(), &sgd, &attached, &optim) == ZRO_OK);
+    for (int round = 1; round <= 4; round++) {
+        CHECK(zro_ddp_forward(ddp) == ZRO_OK);
+        for (size_t i = PARAMS; i-- > 0;) {
+            for (int k = 0; k < ELEMENTS; k++)
+                grad[i][k] = 2 * rank; /* the average is size - 1 */
+            CHECK(zro_ddp_grad_ready(ddp, i) == ZRO_OK);
+        }
+        CHECK(zro_ddp_backward_end(ddp) == ZRO_OK);
+        CHECK(zro_optim_step(optim, NULL) == ZRO_OK);
+        for (int i = 0; i < PARAMS; i++)
+            CHECK(data[i][0] == 1 - (float)round * (size - 1) && data[i][ELEMENTS - 1] == data[i][0]);
+    }
+    CHECK(zro_ddp_check(ddp) == ZRO_OK);
+    CHECK(hook == NULL || calls_here + calls_elsewhere == 4 * PARAMS);
+    CHECK((level < MPI_THREAD_SERIALIZED && size > 1 ? calls_elsewhere : calls_here) == 0);
+    zro_optim_destroy(optim);
+    zro_ddp_destroy(ddp);
 }
 
 /* The error handler and an attribute of a communicator, as the program set them. */
@@ -145,6 +207,8 @@ int main(int argc, char **argv)
     sum(group);
     sum(second);
     check_submit(group, level);
+    train(group, level, NULL);
+    train(group, level, average_and_note);
     sum(second);
     sum(group);
     zro_group_destroy(second);

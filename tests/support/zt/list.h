@@ -11,7 +11,7 @@
     X(fail, link_cut) X(fail, bad_link) X(fail, kill) X(fail, stop) X(fail, blame) X(fail, mismatch) \
     X(fail, alloc) \
     X(fail, zero) \
-    X(fail, late) X(fail, settle) X(fail, faults) \
+    X(fail, ddp) X(fail, schedules) X(fail, late) X(fail, settle) X(fail, faults) \
     X(optim, optimizer) X(optim, bits) X(optim, hashes) X(optim, gradients) \
     X(zero, state_dict) X(zero, schedule) X(zero, custom_rule) X(zero, zero_grad) X(zero, create) \
     X(zero, step) X(zero, resume) X(zero, save) X(zero, subgroup) X(zero, devices) X(zero, types) \
