@@ -92,6 +92,8 @@ zro_status zro_ddp_forward(zro_ddp *d)
         st = zro__cycle_open(d->cycle, d->no_sync == ZRO_OFF, d->weight);
     for (size_t i = 0; st == ZRO_OK && i < d->n; i++)
         atomic_store_explicit(&d->seen[i], 0, memory_order_relaxed);
+    if (st == ZRO_OK && d->n_synced == 0) /* a first iteration that failed is made again */
+        atomic_store_explicit(&d->n_ready, 0, memory_order_relaxed);
     return st;
 }
 
