@@ -61,8 +61,9 @@ static zro_status regroup(zro_ddp *d)
     st = zro_broadcast(d->group, d->ready, d->n, ZRO_I64, 0);
     if (st != ZRO_OK)
         return st;
-    d->regrouped = 1;
-    return zro__cycle_vote(d->cycle, ZRO__CALL_DDP_FORWARD, zro__ddp_form(d, d->ready));
+    st = zro__cycle_vote(d->cycle, ZRO__CALL_DDP_FORWARD, zro__ddp_form(d, d->ready));
+    d->regrouped = st == ZRO_OK;
+    return st;
 }
 
 /* What ranks do together before an iteration.  Inside the lane. */
