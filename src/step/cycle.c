@@ -169,15 +169,13 @@ zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u)
 {
     zro_status st = check_params(c, u);
 
-    if (st != ZRO_OK)
-        return st;
-    if (!u->is_attached) {
+    c->stale = 1; /* also if it fails: others may have attached theirs, and all must make their lists at the same forward */
+    if (st == ZRO_OK && !u->is_attached) {
         u->next = c->updaters;
         c->updaters = u;
         u->is_attached = 1;
     }
-    c->stale = 1;
-    return ZRO_OK;
+    return st;
 }
 
 void zro__cycle_detach(zro__cycle *c, zro__updater *u)
