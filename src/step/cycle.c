@@ -665,7 +665,9 @@ zro_status zro__cycle_end(zro__cycle *c, zro_status st)
     c->now.is_open = 0;
     if (!c->now.syncs)
         return st;
-    if (st != ZRO_OK) {
+    if (st != ZRO_OK)
+        zro__lane_enter(c->group->lane); /* the buckets under way look at what is set here */
+    if (st != ZRO_OK && c->now.failed == ZRO_OK) {
         c->now.refuse_from = c->next;
         c->now.refusal = st;
         snprintf(c->now.text, sizeof c->now.text, "%s", zro_last_error());
