@@ -581,6 +581,10 @@ static zro_status issue(zro__cycle *c)
 
 zro_status zro__cycle_check_open(const zro__cycle *c)
 {
+    zro_status st = zro__cycle_check(c);
+
+    if (st != ZRO_OK)
+        return st;
     if (c->now.is_open)
         return zro__fail(ZRO_ERR_STATE, "ddp_forward: the iteration before has not ended: call zro_ddp_backward_end");
     for (const zro__updater *u = c->updaters; u != NULL && c->now.failed == ZRO_OK; u = u->next)
