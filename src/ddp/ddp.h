@@ -26,7 +26,7 @@ struct zro_ddp {
     zro__views *views;  /* of gradients, or NULL */
     zro_switch no_sync; /* for the next forward */
     double weight;      /* of this rank, for the next forward */
-    uint64_t n_synced;  /* iterations that have ended, and in which gradients travelled */
+    int has_synced;     /* 1: there was an iteration in which gradients travelled and that did not fail; as of the last forward */
     int regrouped;      /* 1: buckets were formed in the order in which gradients became ready */
     atomic_uint *seen;  /* by parameter: how often it became ready in this iteration */
     uint32_t *learned;  /* static graph, by parameter: how often it becomes ready in every iteration */

@@ -27,7 +27,7 @@ static int is_static(const zro_ddp *d)
 /* Whether it is known how often parameters become ready. */
 static int has_learned(const zro_ddp *d)
 {
-    return !is_static(d) || d->n_synced > 0;
+    return !is_static(d) || d->has_synced;
 }
 
 /* How often a parameter becomes ready before its gradient is final. */
@@ -69,12 +69,18 @@ static zro_status regroup(zro_ddp *d)
 /* What ranks do together before an iteration.  Inside the lane. */
 static zro_status prepare(zro_ddp *d)
 {
-    const int regroups = d->n_synced > 0 && !d->regrouped && (d->config.find_unused == ZRO_OFF || is_static(d));
+    const int regroups = d->has_synced && !d->regrouped && (d->config.find_unused == ZRO_OFF || is_static(d));
     zro_status st = regroups ? regroup(d) : ZRO_OK;
 
     if (st == ZRO_OK && d->config.broadcast_buffers == ZRO_ON)
         st = zro__ddp_send_buffers(d);
     return st;
+}
+
+/* Whether the last iteration has failed some ranks hear in their step, so that only now all of them know. */
+static int has_succeeded(const zro__iteration *last)
+{
+    return last->number > 0 && last->syncs && last->failed == ZRO_OK;
 }
 
 zro_status zro_ddp_forward(zro_ddp *d)
@@ -83,6 +89,8 @@ zro_status zro_ddp_forward(zro_ddp *d)
 
     if (st == ZRO_OK)
         st = zro__cycle_check_open(d->cycle);
+    if (st == ZRO_OK && has_succeeded(&d->cycle->now))
+        d->has_synced = 1;
     if (st == ZRO_OK && d->no_sync == ZRO_OFF) {
         st = zro__enter(d->group);
         if (st == ZRO_OK)
@@ -93,7 +101,7 @@ zro_status zro_ddp_forward(zro_ddp *d)
         st = zro__cycle_open(d->cycle, d->no_sync == ZRO_OFF, d->weight);
     for (size_t i = 0; st == ZRO_OK && i < d->n; i++)
         atomic_store_explicit(&d->seen[i], 0, memory_order_relaxed);
-    if (st == ZRO_OK && d->n_synced == 0) /* a first iteration that failed is made again */
+    if (st == ZRO_OK && !d->has_synced) /* a first iteration that failed is made again */
         atomic_store_explicit(&d->n_ready, 0, memory_order_relaxed);
     return st;
 }
@@ -132,7 +140,7 @@ static zro_status ready(zro_ddp *d, size_t i, int present)
         return zro__param_fail(
             ZRO_ERR_STATE, d->names[i], i,
             "it became ready more often than in the first iteration (%u times), although the graph is static", times(d, i));
-    if (before == 0 && d->n_synced == 0 && d->cycle->now.syncs)
+    if (before == 0 && !d->has_synced && d->cycle->now.syncs)
         d->ready[atomic_fetch_add_explicit(&d->n_ready, 1, memory_order_relaxed)] = i;
     if (present)
         zro__param_mark(&d->params[i], 1);
@@ -220,7 +228,6 @@ zro_status zro_ddp_backward_end(zro_ddp *d)
         return st;
     for (size_t i = 0; !has_learned(d) && i < d->n; i++)
         d->learned[i] = atomic_load_explicit(&d->seen[i], memory_order_relaxed);
-    d->n_synced++;
     return ZRO_OK;
 }
 
