@@ -667,7 +667,9 @@ ZRO_MUST zro_status zro_ddp_no_sync(zro_ddp *ddp, zro_switch on);
 ZRO_MUST zro_status zro_ddp_set_weight(zro_ddp *ddp, double weight);
 
 /* Makes all gradients the average on all ranks where that is still to be done, that is, with attached optimizers; their steps take
- * it from there.  Between backward_end and the step.  Collective. */
+ * it from there.  Between backward_end and the step.  Collective.
+ *
+ * STATE  there is no iteration that has ended; it failed, or was under no_sync */
 ZRO_MUST zro_status zro_ddp_average(zro_ddp *ddp);
 
 /* Whether all ranks have the same parameters and buffers, bit for bit.  Collective.

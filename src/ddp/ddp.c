@@ -87,7 +87,7 @@ static zro_status check_params(zro__account *account, const zro_param *params, s
 
 /* ---- what the ranks compare ---- */
 
-enum { SETTINGS = 10 };
+enum { SETTINGS = 9 };
 
 static void describe_array(const char *what, const zro_param *p, const char *given, size_t i, char *text, size_t bytes)
 {
@@ -97,7 +97,7 @@ static void describe_array(const char *what, const zro_param *p, const char *giv
              zro_dtype_name(p->dtype), zro_dtype_name(zro__param_grad_type(p)), (int)p->device, zro__param_shape(p, shape));
 }
 
-/* The settings, then the parameters, then the buffers. */
+/* How many there are of everything, which must come first (claim.h), the settings, the parameters, the buffers. */
 static void describe(const void *user, size_t i, char *text, size_t bytes)
 {
     const zro_ddp *d = user;
@@ -105,8 +105,7 @@ static void describe(const void *user, size_t i, char *text, size_t bytes)
     const struct {
         const char *name;
         size_t value;
-    } settings[SETTINGS] = { { "number of parameters", d->n },
-                             { "number of buffers", d->n_buffers },
+    } settings[SETTINGS] = { { "numbers", 0 },
                              { "bucket_bytes", c->bucket_bytes },
                              { "find_unused", (size_t)c->find_unused },
                              { "static_graph", (size_t)c->static_graph },
@@ -116,7 +115,9 @@ static void describe(const void *user, size_t i, char *text, size_t bytes)
                              { "weighted", (size_t)c->weighted },
                              { "hook", d->hook != NULL } };
 
-    if (i < 3)
+    if (i == 0)
+        snprintf(text, bytes, "%zu parameters and %zu buffers", d->n, d->n_buffers);
+    else if (i == 1)
         snprintf(text, bytes, "%s %zu", settings[i].name, settings[i].value);
     else if (i < SETTINGS)
         snprintf(text, bytes, "%s %s", settings[i].name, settings[i].value ? "on" : "off");

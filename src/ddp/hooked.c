@@ -140,6 +140,8 @@ zro_status zro_ddp_set_hook(zro_ddp *d, zro_hook_fn hook, void *user)
     zro_status mine = zro__ddp_check(d, "ddp_set_hook"), st;
     zro_hook_fn before;
 
+    if (mine == ZRO_OK && d->cycle->now.is_open) /* not told to the others, who have buckets under way */
+        mine = zro__fail(ZRO_ERR_STATE, "ddp_set_hook: the iteration has not ended: call zro_ddp_backward_end");
     if (mine != ZRO_OK)
         return mine;
     st = zro__enter(d->group);

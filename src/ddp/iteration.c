@@ -93,8 +93,6 @@ zro_status zro_ddp_forward(zro_ddp *d)
     zro_status st = zro__ddp_check(d, "ddp_forward");
 
     if (st == ZRO_OK)
-        st = zro__cycle_check(d->cycle);
-    if (st == ZRO_OK)
         st = zro__cycle_check_open(d->cycle);
     if (st == ZRO_OK)
         learn(d);
@@ -133,7 +131,9 @@ static zro_status check_ready(const zro_ddp *d, size_t i)
     return ZRO_OK;
 }
 
-static zro_status ready(zro_ddp *d, size_t i)
+/* Whether its gradient is present is said after the call was accepted: one that is refused has no effect; and before the bucket is
+ * told, since its transfer may begin then. */
+static zro_status ready(zro_ddp *d, size_t i, int present)
 {
     unsigned before = atomic_fetch_add_explicit(&d->seen[i], 1, memory_order_relaxed);
 
@@ -147,6 +147,8 @@ static zro_status ready(zro_ddp *d, size_t i)
             "it became ready more often than in the first iteration (%u times), although the graph is static", times(d, i));
     if (before == 0 && d->n_synced == 0 && d->cycle->now.syncs)
         d->ready[atomic_fetch_add_explicit(&d->n_ready, 1, memory_order_relaxed)] = i;
+    if (present)
+        zro__param_mark(&d->params[i], 1);
     return has_learned(d) && before + 1 == times(d, i) ? zro__cycle_ready(d->cycle, i) : ZRO_OK;
 }
 
@@ -154,10 +156,7 @@ static zro_status grad_ready(zro_ddp *d, size_t i)
 {
     zro_status st = check_ready(d, i);
 
-    if (st != ZRO_OK)
-        return st;
-    zro__param_mark(&d->params[i], 1);
-    return ready(d, i);
+    return st == ZRO_OK ? ready(d, i, 1) : st;
 }
 
 zro_status zro_ddp_grad_ready(zro_ddp *d, size_t i)
@@ -190,7 +189,7 @@ zro_status zro_ddp_unused(zro_ddp *d, size_t i)
         st = fail(d, ZRO_ERR_STATE, i, "ddp_unused was called outside of an iteration: call zro_ddp_forward first");
     if (st != ZRO_OK || d->params[i].requires_grad == 0)
         return st;
-    return ready(d, i);
+    return ready(d, i, 0);
 }
 
 /* ---- the end of backward ---- */
@@ -206,7 +205,7 @@ static zro_status check_end(const zro_ddp *d)
 
         if (d->params[i].requires_grad == 0 || (is_static(d) && !has_learned(d)))
             continue;
-        if (is_static(d) && seen != times(d, i))
+        if (is_static(d) && seen < times(d, i)) /* what is too many was refused */
             return zro__param_fail(ZRO_ERR_STATE, d->names[i], i,
                                    "on %s it became ready %u times, and %u times in the first iteration, although the graph is "
                                    "static",

@@ -208,21 +208,32 @@ const zro__row *zro__cycle_row(const zro__cycle *c, const zro__updater *u)
     return c->hook == NULL && u->reachable && rule != NULL && rule->whole == ZRO_OFF ? &zro__row_one_pass : &zro__row_attached;
 }
 
-/* An attached updater consumes gradients of an iteration that has ended. */
-static zro_status check_stage(const zro__cycle *c, const zro__updater *u)
+/* Whether the last iteration has gradients of all ranks. */
+static zro_status check_synced(const zro__cycle *c)
 {
-    if (!u->is_attached)
-        return ZRO_OK;
-    if (c->n_params == 0)
-        return zro__fail(ZRO_ERR_STATE, "the ddp that this optimizer is attached to was destroyed");
-    if (c->now.is_open)
-        return zro__fail(ZRO_ERR_STATE, "the iteration has not ended: call zro_ddp_backward_end before the step");
     if (c->now.failed != ZRO_OK)
         return zro__fail(ZRO_ERR_STATE, "there is nothing to consume, because the iteration failed: %.900s", c->now.text);
     if (c->now.number > 0 && !c->now.syncs)
         return zro__fail(ZRO_ERR_STATE,
                          "the last backward was under no_sync, so its gradients were not averaged: switch it off "
                          "before the last micro-batch");
+    return ZRO_OK;
+}
+
+/* An attached updater consumes gradients of an iteration that has ended. */
+static zro_status check_stage(const zro__cycle *c, const zro__updater *u)
+{
+    zro_status st;
+
+    if (!u->is_attached)
+        return ZRO_OK;
+    if (c->n_params == 0)
+        return zro__fail(ZRO_ERR_STATE, "the ddp that this optimizer is attached to was destroyed");
+    if (c->now.is_open)
+        return zro__fail(ZRO_ERR_STATE, "the iteration has not ended: call zro_ddp_backward_end before the step");
+    st = check_synced(c);
+    if (st != ZRO_OK)
+        return st;
     if (u->stage == ZRO__EMPTY)
         return zro__fail(ZRO_ERR_STATE, "there are no gradients to consume: call zro_ddp_forward, backward, and "
                                         "zro_ddp_backward_end before each step");
@@ -558,6 +569,10 @@ static zro_status issue(zro__cycle *c)
 
 zro_status zro__cycle_check_open(const zro__cycle *c)
 {
+    zro_status st = zro__cycle_check(c);
+
+    if (st != ZRO_OK)
+        return st;
     if (c->now.is_open)
         return zro__fail(ZRO_ERR_STATE, "ddp_forward: the iteration before has not ended: call zro_ddp_backward_end");
     for (const zro__updater *u = c->updaters; u != NULL && c->now.failed == ZRO_OK; u = u->next)
@@ -586,7 +601,7 @@ zro_status zro__cycle_open(zro__cycle *c, int syncs, double weight)
     c->now = (zro__iteration){
         .number = c->now.number + 1, .is_open = 1, .syncs = syncs, .weight = weight, .refuse_from = SIZE_MAX
     };
-    for (zro__updater *u = c->updaters; syncs && u != NULL; u = u->next)
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
         u->stage = ZRO__EMPTY;
     c->next = 0;
     for (size_t k = 0; k < c->n_buckets; k++) {
@@ -694,7 +709,11 @@ zro_status zro__cycle_average(zro__cycle *c)
 
     if (c->now.is_open || c->now.number == 0)
         return zro__fail(ZRO_ERR_STATE, "ddp_average: call it after zro_ddp_backward_end");
-    st = zro__cycle_enter(c, &mode);
+    st = zro__cycle_check(c); /* a verdict comes first */
+    if (st == ZRO_OK)
+        st = check_synced(c);
+    if (st == ZRO_OK)
+        st = zro__cycle_enter(c, &mode);
     if (st != ZRO_OK)
         return st;
     for (zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next)

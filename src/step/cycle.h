@@ -148,7 +148,8 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
 /* The ddp is gone: waits for what is under way, and forgets its parameters.  Attached updaters can only be asked from now on. */
 void zro__cycle_close(zro__cycle *c);
 
-/* Whether an iteration can begin: STATE if one is under way, or the gradients of the last were not consumed.  Local. */
+/* Whether an iteration can begin: the verdict of a group that is broken; STATE if an iteration is under way, or the gradients of the
+ * last were not consumed.  Local. */
 zro_status zro__cycle_check_open(const zro__cycle *c);
 
 /* An iteration begins.  Collective if it syncs. */
