@@ -16,7 +16,8 @@
     X(zero, state_dict) X(zero, schedule) X(zero, custom_rule) X(zero, zero_grad) X(zero, create) \
     X(zero, step) X(zero, resume) X(zero, save) X(zero, subgroup) X(zero, devices) X(zero, types) \
     X(zero, consolidate) X(zero, in_place) X(zero, slots) X(zero, clip) X(zero, two_optimizers) \
-    X(zero, reduce_grads) X(zero, deliveries) X(zero, memory) X(zero, agree) X(zero, bits)
+    X(zero, reduce_grads) X(zero, deliveries) X(zero, memory) X(zero, agree) X(zero, bits) \
+    X(ddp, products)
 /* clang-format on */
 
 #define ZT_DECLARED(room, file) extern const zt_case cases_##room##_##file[];
