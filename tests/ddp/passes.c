@@ -261,8 +261,8 @@ static void S90_allocations(zt_rank *t)
                 training w;
                 cost c;
 
-                if (who_number == UNSHARDED && where == ONCE)
-                    continue; /* each rank would update it */
+                if ((who_number == UNSHARDED && where == ONCE) || (hook && where != IN_PLACE && where != EACH))
+                    continue; /* each rank would update it; where a hook has its buffer depends on the gradients alone */
                 begin(&w, t, t->group, (place)where, (who)who_number, plain_specs, N_PLAIN, hook ? zro_hook_all_reduce : NULL,
                       NULL);
                 c = measure(&w);
@@ -447,13 +447,13 @@ static void S87_many(zt_rank *t)
 #define ONE_MACHINE (ZT_BOTH | ZT_MPI) /* with a foreign link each rank has a machine of its own */
 
 const zt_case cases_ddp_passes[] = {
-    { "S90_passes", S90_passes, WORLDS, ONE_MACHINE, 0, 60, 0, 0 },
-    { "S90_allocations", S90_allocations, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
-    { "S90_allocations_two", S90_allocations, ZT_WORLD(4), ONE_MACHINE, ZT_TWO_MACHINES, 60, 0, 0 },
+    { "S90_passes", S90_passes, WORLDS, ONE_MACHINE, 0, 120, 0, 0 },
+    { "S90_allocations", S90_allocations, SEVERAL, ZT_ALL, 0, 120, 0, 0 },
+    { "S90_allocations_two", S90_allocations, ZT_WORLD(3), ONE_MACHINE, ZT_TWO_MACHINES, 120, 0, 0 },
     { "S87_ddp_deliveries", S87_deliveries, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S87_ddp_deliveries_two", S87_deliveries, ZT_WORLD(4), ZT_LOCAL | ZT_MPI, ZT_TWO_MACHINES, 60, 0, 0 },
     { "S87_ddp_tags_apart", S87_tags_apart, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S87_ddp_tags_differ", S87_tags_differ, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
-    { "S87_ddp_many", S87_many, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
+    { "S87_ddp_many", S87_many, SEVERAL, ZT_ALL, 0, 120, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
