@@ -226,13 +226,41 @@ zro_status zro__ddp_send_buffers(zro_ddp *d)
     return st;
 }
 
-/* Rank 0's values on all ranks.  Inside the lane. */
+/* Rank 0's values of all parameters on all ranks: as few transfers as there are types and tags, since there may be 100,000
+ * parameters.  Inside the lane. */
+static zro_status send_params(zro_ddp *d)
+{
+    zro_range *ranges = NULL;
+    zro__owned *owned = NULL;
+    zro__batches *l = NULL;
+    zro__arena arena = { 0 };
+    zro_status st =
+        zro__arena_arrays(&arena, d->account, "a list of parameters",
+                          (const zro__array[]){ { &ranges, d->n, sizeof *ranges }, { &owned, d->n, sizeof *owned } }, 2);
+
+    for (size_t i = 0; st == ZRO_OK && i < d->n; i++) {
+        ranges[i] = (zro_range){ .param = i, .count = zro_param_count(&d->params[i]), .owner = 0 };
+        owned[i] = (zro__owned){ &d->params[i], d->names[i], &ranges[i] };
+    }
+    if (st == ZRO_OK)
+        st = zro__batches_make(d->group, d->account, ZRO__DATA, ZRO__DATA, owned, d->n, &l);
+    st = zro__batches_compare(d->group, l, ZRO__CALL_DDP_CREATE, st);
+    for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
+        zro__xfer x = zro__batch_transfer(l, &l->list[k], ZRO__CALL_DDP_CREATE, NULL);
+
+        if (!l->list[k].exists_once && l->list[k].n_parts > 0)
+            st = zro__xfer_run(&d->group->ranks, &x);
+    }
+    zro__batches_free(l);
+    zro__arena_free(&arena);
+    return st;
+}
+
+/* The same with the buffers. */
 static zro_status send_values(zro_ddp *d)
 {
-    zro_status st = ZRO_OK;
+    zro_status st = send_params(d);
 
-    for (size_t i = 0; st == ZRO_OK && i < d->n; i++)
-        st = zro__deliver_param(d->group, &d->params[i], i, 0);
     return st == ZRO_OK ? zro__ddp_send_buffers(d) : st;
 }
 

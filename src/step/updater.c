@@ -336,7 +336,8 @@ zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_statu
     if (st != ZRO_OK)
         return st;
     count_passes(u, 1);
-    count_deliveries(u);
+    if (zro__cycle_is_shared(u->cycle))
+        count_deliveries(u);
     end(u);
     finish(u, NAN, 1);
     return ZRO_OK;

@@ -169,6 +169,12 @@ static int sends_results(const zro__progress *f, int rank)
     return rank != f->me && zro__reach_receives(f, f->me, rank) && zro__reach_writer(f, f->me, rank) == rank;
 }
 
+/* Whether rank's pieces come to this owner by link.  Its own do not, not even if it has none and no array. */
+static int receives_pieces(const zro__progress *f, int rank)
+{
+    return f->x->reduces && rank != f->me && f->ranks->scratch.in_of[rank] == NULL;
+}
+
 /* ---- the three things of a step ---- */
 
 static zro_status send_pieces(zro__progress *f, zro__cursor *cursor, int owner)
@@ -203,7 +209,7 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
     zro_status st;
 
     for (int r = 0; r < f->size; r++) {
-        if (f->x->reduces && s->in_of[r] == NULL) {
+        if (receives_pieces(f, r)) {
             st = wait_for_message(f, r, ZRO__PIECES, piece_bytes(f, *cursor, f->me, r));
             if (st != ZRO_OK)
                 return st;
@@ -221,7 +227,7 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
     if (zro__is_given_up(&f->ranks->board)) /* then something of the chunk was left out */
         return zro__verdict_get(f->ranks->board.control);
     for (int r = 0; r < f->size; r++) {
-        if (f->x->reduces && s->in_of[r] == NULL)
+        if (receives_pieces(f, r))
             release(f, r, ZRO__PIECES);
         st = sends_results(f, r) ? send_message(f, r, ZRO__RESULTS, find_result(f, start, r), results) : ZRO_OK;
         if (st != ZRO_OK)
@@ -262,7 +268,7 @@ static zro_status expect_pieces(zro__progress *f, zro__cursor *cursor)
     for (int r = 0; r < f->size && st == ZRO_OK && !at_end(f, cursor, f->me); r++) {
         const zro__carrier *carrier = carrier_to(f, r);
 
-        if (f->x->reduces && f->ranks->scratch.in_of[r] == NULL && carrier->expect != NULL)
+        if (receives_pieces(f, r) && carrier->expect != NULL)
             st = done_by_carrier(f, carrier->expect(carrier->self, r, ZRO__PIECES, NULL, piece_bytes(f, *cursor, f->me, r)));
     }
     while (zro__cursor_next(cursor, f->parts, f->n_parts, f->any, f->me, &left, &run)) {

@@ -17,7 +17,8 @@
     X(zero, step) X(zero, resume) X(zero, save) X(zero, subgroup) X(zero, devices) X(zero, types) \
     X(zero, consolidate) X(zero, in_place) X(zero, slots) X(zero, clip) X(zero, two_optimizers) \
     X(zero, reduce_grads) X(zero, deliveries) X(zero, memory) X(zero, agree) X(zero, bits) \
-    X(ddp, train) X(ddp, batches) X(ddp, unused) X(ddp, misuse) X(ddp, hooks)
+    X(ddp, train) X(ddp, batches) X(ddp, unused) X(ddp, misuse) X(ddp, hooks) \
+    X(ddp, products) X(ddp, passes) X(ddp, bits)
 /* clang-format on */
 
 #define ZT_DECLARED(room, file) extern const zt_case cases_##room##_##file[];
