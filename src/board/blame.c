@@ -143,27 +143,26 @@ static const char *what_it_does(const zro__board *board, int rank, char *text, s
 
 /* ---- verdicts ---- */
 
-zro_status zro__blame_lost(zro__board *board, int rank, const char *why)
+/* Breaks the group because of a rank of which `what` and `why` say what has happened to it. */
+static zro_status lose(zro__board *board, int rank, int is_dead, const char *what, const char *why)
 {
     char name[NAME_BYTES], mine[OPERATION_BYTES], doing[2 * OPERATION_BYTES];
 
-    zro__fail(ZRO_ERR_LOST, "%s %s%.300s; this was %s%s", zro__rank_name(board, rank, name, sizeof name),
-              *why == '\0' ? "is gone" : "cannot be reached: ", why,
+    zro__fail(ZRO_ERR_LOST, "%s %s%.300s; this was %s%s", zro__rank_name(board, rank, name, sizeof name), what, why,
               zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
               what_it_does(board, rank, doing, sizeof doing));
-    zro__meet_lost(board->meet, board->control->member[rank], *why == '\0');
+    zro__meet_lost(board->meet, board->control->member[rank], is_dead);
     return zro__break(board, ZRO_ERR_LOST, rank);
+}
+
+zro_status zro__blame_lost(zro__board *board, int rank, const char *why)
+{
+    return lose(board, rank, *why == '\0', *why == '\0' ? "is gone" : "cannot be reached: ", why);
 }
 
 zro_status zro__blame_deserted(zro__board *board, int rank)
 {
-    char name[NAME_BYTES], mine[OPERATION_BYTES], doing[2 * OPERATION_BYTES];
-
-    zro__fail(ZRO_ERR_LOST, "%s has destroyed this group; this was %s%s", zro__rank_name(board, rank, name, sizeof name),
-              zro__header_text(zro__header_of(board, board->rank), mine, sizeof mine),
-              what_it_does(board, rank, doing, sizeof doing));
-    zro__meet_lost(board->meet, board->control->member[rank], 0);
-    return zro__break(board, ZRO_ERR_LOST, rank);
+    return lose(board, rank, 0, "has destroyed this group", "");
 }
 
 /* Appends the numbers of the ranks that have (not) arrived at this rank's operation; returns how many there are. */
