@@ -39,21 +39,15 @@ static void visit(walk *w, number n)
         w->st = w->fn(w->user, &n);
 }
 
-static void list_arguments(walk *w, const zro__schedule_args *a)
-{
-    zro__bound bound;
-
-    for (size_t i = 0; zro__schedule_argument(a, i, &bound); i++)
-        visit(w, (number){ bound.name, .argument = bound.value });
-}
-
 static zro_status list_numbers(zro_schedule *s, number_fn fn, void *user)
 {
     walk w = { fn, user, ZRO_OK };
     const size_t n = s->n_children == 0 ? s->n_groups : 0; /* a leaf has the first lr of each group */
+    zro__bound argument;
     char name[40];
 
-    list_arguments(&w, &s->args);
+    for (size_t i = 0; zro__schedule_argument(&s->args, i, &argument); i++)
+        visit(&w, (number){ argument.name, .argument = argument.value });
     if (s->args.kind == ZRO__SCHEDULE_COSINE_RESTARTS) {
         visit(&w, (number){ "cycle_steps", .count = &s->now.t_cur });
         visit(&w, (number){ "cycle_length", .count = &s->now.t_i });
