@@ -12,6 +12,14 @@ zro_kernels zro__cpu_best(void);
 /* How many elements ahead loops over memory prefetch; 0: not at all.  Changes no bits. */
 size_t zro__cpu_prefetch(void);
 
+/* Lets the other thread of a core work while this one spins. */
+static inline void zro__cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
 /* The floating-point mode of the calling thread.  Programs linked with -Ofast run with subnormals flushed to zero, and a
  * program may have changed the rounding: either would change bits.  `enter` saves the mode and sets the default (to nearest,
  * subnormals kept, no traps); `leave` restores it, the exception flags included.  Arithmetic between the two belongs into a

@@ -10,7 +10,7 @@
 #include "base/point.h"
 #include "base/status.h"
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, PAGE = 4096, HUGE = 2 << 20 };
 
 typedef struct block_head {
     void *start; /* as the C library gave it */
@@ -54,15 +54,14 @@ static void count_up(zro__account *account, zro__kind kind, size_t bytes)
     }
 }
 
-/* Large blocks ask for huge pages: they are faster to fill and to walk through.  Where there are none nothing happens. */
-static void ask_huge_pages(char *block, size_t bytes)
+/* Tells the kernel about the whole pages, of `page` bytes, in a block.  Where it cannot do what is advised nothing happens. */
+static void advise(void *block, size_t bytes, size_t page, int advice)
 {
-    enum { HUGE = 2 << 20 };
-    char *from = (char *)(((uintptr_t)block + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
-    char *to = (char *)(((uintptr_t)block + bytes) & ~(uintptr_t)(HUGE - 1));
+    char *from = (char *)(((uintptr_t)block + page - 1) & ~(uintptr_t)(page - 1));
+    char *to = (char *)(((uintptr_t)block + bytes) & ~(uintptr_t)(page - 1));
 
-    if (bytes >= 2 * HUGE && from < to)
-        madvise(from, (size_t)(to - from), MADV_HUGEPAGE);
+    if (from < to)
+        (void)madvise(from, (size_t)(to - from), advice);
 }
 
 void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
@@ -76,7 +75,8 @@ void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
     start = calloc(1, total); /* large blocks are fresh pages, which nobody has to touch before they are used */
     if (start == NULL)
         return NULL;
-    ask_huge_pages(start, total);
+    if (total >= 2 * HUGE) /* huge pages are faster to fill and to walk through */
+        advise(start, total, HUGE, MADV_HUGEPAGE);
     head = (block_head *)(void *)(((uintptr_t)start + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
     head->start = start;
     head->account = account;
@@ -90,12 +90,7 @@ void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
 void zro__populate_block(void *block, size_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    enum { PAGE = 4096 };
-    char *from = (char *)(((uintptr_t)block + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
-    char *to = (char *)(((uintptr_t)block + bytes) & ~(uintptr_t)(PAGE - 1));
-
-    if (from < to)
-        (void)madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE);
+    advise(block, bytes, PAGE, MADV_POPULATE_WRITE);
 #else
     (void)block, (void)bytes;
 #endif

@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/point.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -46,13 +47,6 @@ struct zro__pool {
     _Alignas(64) worker workers[]; /* threads - 1 */
 };
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Waits until *word is not `old` any more. */
 static void wait_change(_Atomic uint32_t *word, _Atomic uint32_t *sleepers, uint32_t old)
 {
@@ -60,7 +54,7 @@ static void wait_change(_Atomic uint32_t *word, _Atomic uint32_t *sleepers, uint
         if (atomic_load_explicit(word, memory_order_acquire) != old) /* pairs with start_round and work */
             return;
         if (i < SPINS)
-            relax();
+            zro__cpu_relax();
         else
             sched_yield();
     }

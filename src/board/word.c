@@ -13,15 +13,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 
 enum { SPINS = 100, POLLS = 10, YIELDS = 1000, YIELDS_PER_CHECK = 64, SLEEP_US = 50000, COUNTED_NS = 100000000 };
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
 
 /* The futex is the low half of the value: it differs after any growth that could have been missed. */
 static uint32_t *futex_of(zro__word *word)
@@ -70,7 +64,7 @@ static int spin(zro__word *word, uint64_t target, const zro__poller *poller)
         if (poller != NULL)
             poller->poll(poller->self);
         else
-            relax();
+            zro__cpu_relax();
     }
     return 0;
 }

@@ -356,14 +356,6 @@ static void close_world(zro__view *view)
 static pthread_mutex_t views_lock = PTHREAD_MUTEX_INITIALIZER;
 static zro__view *views;
 
-static void list_view(zro__view *view)
-{
-    pthread_mutex_lock(&views_lock);
-    view->next = views;
-    views = view;
-    pthread_mutex_unlock(&views_lock);
-}
-
 /* Takes a view that is not in the list. */
 static void unlist_view(const zro__view *view)
 {
@@ -444,7 +436,10 @@ zro_status zro__view_create(zro__view **out)
         free_view(view);
         return st;
     }
-    list_view(view);
+    pthread_mutex_lock(&views_lock);
+    view->next = views;
+    views = view;
+    pthread_mutex_unlock(&views_lock);
     *out = view;
     return ZRO_OK;
 }

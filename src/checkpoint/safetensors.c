@@ -310,11 +310,6 @@ const char *zro__tensors_metadata(const zro__tensors *t, const char *name)
     return json_string_value(json_object_get(json_object_get(t->header, METADATA), name));
 }
 
-zro_status zro__tensors_read(const zro__tensors *t, zro__source *source, const zro__tensor *tensor, void *to)
-{
-    return zro__source_read(source, t->data_first + tensor->begin, to, tensor->bytes);
-}
-
 /* ---- writing ---- */
 
 static int by_size_and_name(const void *a, const void *b)

@@ -36,9 +36,6 @@ void zro__tensors_close(zro__tensors *tensors);
 /* A text of the metadata; NULL if there is none of this name. */
 const char *zro__tensors_metadata(const zro__tensors *tensors, const char *name);
 
-/* Reads all bytes of a tensor. */
-zro_status zro__tensors_read(const zro__tensors *tensors, zro__source *source, const zro__tensor *tensor, void *to);
-
 /* The first bytes of a file with this list of tensors, of different names in UTF-8, and one text of metadata.  Puts the list in
  * the order of the file, by element size descending, then by name, and sets `begin` of all.  To be freed by zro__free;
  * *data_bytes is what must follow: the tensors in the order of the list. */

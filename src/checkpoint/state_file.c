@@ -300,7 +300,7 @@ static zro_status read_slots(zro__source *source, const zro__tensors *tensors, z
     if (st == ZRO_OK)
         st = zro__state_take(s);
     for (size_t i = 0; i < tensors->n && st == ZRO_OK; i++)
-        st = zro__tensors_read(tensors, source, &tensors->list[i], s->slots[i].data);
+        st = zro__source_read(source, tensors->data_first + tensors->list[i].begin, s->slots[i].data, tensors->list[i].bytes);
     return zro__blame(source->name, "", st);
 }
 

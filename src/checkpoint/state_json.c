@@ -19,6 +19,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
@@ -31,33 +32,26 @@ enum { FORMAT = 1 };
 
 /* ---- writing ---- */
 
-/* The element of a list that has this number; NULL if the group has none. */
-static const zro__state_value *find_element(const zro_state *s, size_t group, const char *list, size_t list_bytes,
-                                            size_t number)
-{
-    char name[ZRO__STATE_NAME_BYTES + 32];
-
-    snprintf(name, sizeof name, "%.*s:%zu", (int)list_bytes, list, number);
-    return zro__state_find_value(s, group, name);
-}
-
 /* A value that JSON can say: finite and, in a list, behind all elements with smaller numbers. */
 static zro_status check_value(const zro_state *s, const zro__state_value *v)
 {
     const char *name = zro__state_text(s, v->name), *colon = strchr(name, ':');
-    size_t bytes = colon != NULL ? (size_t)(colon - name) : 0, number = 0;
-    char list[ZRO__STATE_NAME_BYTES + 1];
+    char list[ZRO__STATE_NAME_BYTES + 1], before[ZRO__STATE_NAME_BYTES + 32];
+    size_t number = 0;
 
     if (!isfinite(v->value))
         return zro__fail(ZRO_ERR_INVALID, "group %zu: %s = %g, but a file can only hold finite values", v->group, name,
                          v->value);
     if (colon == NULL)
         return ZRO_OK;
-    snprintf(list, sizeof list, "%.*s", (int)bytes, name);
+    snprintf(list, sizeof list, "%.*s", (int)(colon - name), name);
     if (zro__state_find_value(s, v->group, list) != NULL)
         return zro__fail(ZRO_ERR_INVALID, "group %zu: %s is both a value and a list", v->group, list);
-    if (sscanf(colon, ":%zu", &number) == 1 && number > 0 && find_element(s, v->group, name, bytes, number - 1) == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "group %zu has %s, but no %s:%zu", v->group, name, list, number - 1);
+    if (sscanf(colon, ":%zu", &number) != 1 || number == 0)
+        return ZRO_OK;
+    snprintf(before, sizeof before, "%s:%zu", list, number - 1);
+    if (zro__state_find_value(s, v->group, before) == NULL)
+        return zro__fail(ZRO_ERR_INVALID, "group %zu has %s, but no %s", v->group, name, before);
     return ZRO_OK;
 }
 
@@ -75,35 +69,31 @@ static json_t *json_of_value(const zro__state_value *v)
     return v->kind == ZRO_FLAG ? json_boolean(v->value != 0) : json_real(v->value);
 }
 
-/* The list whose first element is `v`. */
-static json_t *json_of_list(const zro_state *s, const zro__state_value *v, size_t list_bytes)
+/* Puts a value under its name; "betas:1" is the second element of the list "betas". */
+static int put(json_t *out, const char *name, json_t *value)
 {
-    json_t *list = json_array();
-    const char *name = zro__state_text(s, v->name);
-    int failed = 0;
-
-    for (size_t i = 0; v != NULL; v = find_element(s, v->group, name, list_bytes, ++i))
-        failed |= json_array_append_new(list, json_of_value(v));
-    return whole_or_null(list, failed);
-}
-
-/* A list is written at its first element. */
-static json_t *json_of_group(const zro_state *s, const zro__state_group *g)
-{
-    json_t *out = json_object(), *params = json_array();
+    const size_t bytes = strcspn(name, ":");
+    const size_t number = name[bytes] == ':' ? strtoul(name + bytes + 1, NULL, 10) : 0;
     char key[ZRO__STATE_NAME_BYTES + 1];
     int failed = 0;
 
-    for (size_t i = g->values.first; i != ZRO__STATE_NONE; i = s->values[i].next) {
-        const char *name = zro__state_text(s, s->values[i].name);
-        const size_t bytes = strcspn(name, ":");
+    if (name[bytes] == '\0')
+        return json_object_set_new(out, name, value);
+    snprintf(key, sizeof key, "%.*s", (int)bytes, name);
+    if (json_object_get(out, key) == NULL)
+        failed = json_object_set_new(out, key, json_array());
+    while (!failed && json_array_size(json_object_get(out, key)) <= number)
+        failed = json_array_append_new(json_object_get(out, key), json_null());
+    return failed | json_array_set_new(json_object_get(out, key), number, value);
+}
 
-        snprintf(key, sizeof key, "%.*s", (int)bytes, name);
-        if (name[bytes] == '\0')
-            failed |= json_object_set_new(out, key, json_of_value(&s->values[i]));
-        else if (strcmp(name + bytes, ":0") == 0)
-            failed |= json_object_set_new(out, key, json_of_list(s, &s->values[i], bytes));
-    }
+static json_t *json_of_group(const zro_state *s, const zro__state_group *g)
+{
+    json_t *out = json_object(), *params = json_array();
+    int failed = 0;
+
+    for (size_t i = g->values.first; i != ZRO__STATE_NONE; i = s->values[i].next)
+        failed |= put(out, zro__state_text(s, s->values[i].name), json_of_value(&s->values[i]));
     for (size_t i = 0; i < g->n; i++)
         failed |= json_array_append_new(params, json_integer((json_int_t)(g->first + i)));
     failed |= json_object_set_new(out, "params", params);
@@ -135,28 +125,15 @@ static json_t *json_of_number(double value)
     return json_real(value);
 }
 
-/* The elements of a list follow each other: "milestones:0", "milestones:1", ... */
 static json_t *json_of_schedule(const zro_state *s, const zro__state_schedule *row)
 {
-    json_t *out = json_pack("{s:s}", "kind", zro__state_text(s, row->kind)), *list;
-    char key[ZRO__STATE_NAME_BYTES + 1];
+    json_t *out = json_pack("{s:s}", "kind", zro__state_text(s, row->kind));
     int failed = 0;
 
     if (row->n_children > 0)
         failed |= json_object_set_new(out, "children", json_integer((json_int_t)row->n_children));
-    for (size_t i = row->first; i < row->first + row->n && !failed; i++) {
-        const char *name = zro__state_text(s, s->positions[i].name);
-        const size_t bytes = strcspn(name, ":");
-
-        snprintf(key, sizeof key, "%.*s", (int)bytes, name);
-        list = json_object_get(out, key);
-        if (name[bytes] == '\0')
-            failed |= json_object_set_new(out, key, json_of_number(s->positions[i].value));
-        else if (list == NULL)
-            failed |= json_object_set_new(out, key, json_pack("[o]", json_of_number(s->positions[i].value)));
-        else
-            failed |= json_array_append_new(list, json_of_number(s->positions[i].value));
-    }
+    for (size_t i = row->first; i < row->first + row->n && !failed; i++)
+        failed |= put(out, zro__state_text(s, s->positions[i].name), json_of_number(s->positions[i].value));
     return whole_or_null(out, failed);
 }
 
@@ -273,33 +250,39 @@ static zro_status get_progress(const json_t *json, zro_state *s)
     return zro_state_set_progress(s, &progress);
 }
 
-static zro_status get_number(zro_state *s, const char *name, const json_t *json)
-{
-    size_t group = s->n_groups - 1;
+/* Takes a number of this name; `of` says in texts what it belongs to. */
+typedef zro_status (*number_fn)(zro_state *s, const char *of, const char *name, const json_t *json);
 
-    if (json_is_boolean(json))
-        return zro__state_set_value(s, group, name, json_is_true(json), ZRO_FLAG);
-    if (json_is_number(json))
-        return zro__state_set_value(s, group, name, json_number_value(json), ZRO_REAL);
-    return zro__fail(ZRO_ERR_INVALID, "group %zu: %.100s is %s, must be a number, true or false", group, name, type_name(json));
-}
-
-static zro_status get_value(zro_state *s, const char *name, const json_t *json)
+/* A number, or a list of them, whose names get ":0", ":1" and so on. */
+static zro_status get_numbered(zro_state *s, const char *of, const char *name, const json_t *json, number_fn get)
 {
     char element[ZRO__STATE_NAME_BYTES + 32];
     zro_status st = ZRO_OK;
 
-    if (json_is_null(json) || (zro__state_is_ignored(name) && !json_is_number(json) && !json_is_boolean(json)))
-        return ZRO_OK;
     if (strchr(name, ':') != NULL)
-        return zro__fail(ZRO_ERR_INVALID, "group %zu: the name %.100s must not contain ':'", s->n_groups - 1, name);
+        return zro__fail(ZRO_ERR_INVALID, "%s: the name %.100s must not contain ':'", of, name);
     if (!json_is_array(json))
-        return get_number(s, name, json);
+        return get(s, of, name, json);
     for (size_t i = 0; i < json_array_size(json) && st == ZRO_OK; i++) {
         snprintf(element, sizeof element, "%.*s:%zu", ZRO__STATE_NAME_BYTES, name, i);
-        st = get_number(s, element, json_array_get(json, i));
+        st = get(s, of, element, json_array_get(json, i));
     }
     return st;
+}
+
+static zro_status get_value(zro_state *s, const char *of, const char *name, const json_t *json)
+{
+    if (!json_is_boolean(json) && !json_is_number(json))
+        return zro__fail(ZRO_ERR_INVALID, "%s: %.100s is %s, must be a number, true or false", of, name, type_name(json));
+    return zro__state_set_value(s, s->n_groups - 1, name, json_is_number(json) ? json_number_value(json) : json_is_true(json),
+                                json_is_number(json) ? ZRO_REAL : ZRO_FLAG);
+}
+
+/* Whether a value of a group says nothing. */
+static int is_left_out(const char *name, const json_t *json)
+{
+    return strcmp(name, "params") == 0 || json_is_null(json)
+           || (zro__state_is_ignored(name) && !json_is_number(json) && !json_is_boolean(json));
 }
 
 static zro_dtype dtype_of(const json_t *json)
@@ -364,13 +347,15 @@ static zro_status get_group(zro_state *s, json_t *json, const json_t *params)
     zro_status st = zro_state_add_group(s, NULL, 0);
     const char *name;
     json_t *value;
+    char of[40];
 
+    snprintf(of, sizeof of, "group %zu", s->n_groups - 1);
     if (st == ZRO_OK && !json_is_object(json))
-        return zro__fail(ZRO_ERR_INVALID, "group %zu is %s, must be an object", s->n_groups - 1, type_name(json));
+        return zro__fail(ZRO_ERR_INVALID, "%s is %s, must be an object", of, type_name(json));
     json_object_foreach(json, name, value)
     {
-        if (st == ZRO_OK && strcmp(name, "params") != 0)
-            st = get_value(s, name, value);
+        if (st == ZRO_OK && !is_left_out(name, value))
+            st = get_numbered(s, of, name, value, get_value);
     }
     return st != ZRO_OK ? st : get_params(s, json_object_get(json, "params"), params);
 }
@@ -399,23 +384,10 @@ static zro_status number_of(const char *of, const char *name, const json_t *json
 
 static zro_status get_position(zro_state *s, const char *of, const char *name, const json_t *json)
 {
-    const size_t n = json_is_array(json) ? json_array_size(json) : 1;
-    char element[ZRO__STATE_NAME_BYTES + 32];
-    zro_status st = ZRO_OK;
     double value;
+    zro_status st = number_of(of, name, json, &value);
 
-    if (strchr(name, ':') != NULL)
-        return zro__fail(ZRO_ERR_INVALID, "%s: the name %.100s must not contain ':'", of, name);
-    for (size_t i = 0; i < n && st == ZRO_OK; i++) {
-        if (json_is_array(json))
-            snprintf(element, sizeof element, "%.*s:%zu", ZRO__STATE_NAME_BYTES, name, i);
-        else
-            snprintf(element, sizeof element, "%.*s", ZRO__STATE_NAME_BYTES + 1, name);
-        st = number_of(of, name, json_is_array(json) ? json_array_get(json, i) : json, &value);
-        if (st == ZRO_OK)
-            st = zro__state_add_position(s, element, value);
-    }
-    return st;
+    return st == ZRO_OK ? zro__state_add_position(s, name, value) : st;
 }
 
 static zro_status get_schedule(zro_state *s, json_t *json)
@@ -435,7 +407,7 @@ static zro_status get_schedule(zro_state *s, json_t *json)
     json_object_foreach(json, name, value)
     {
         if (st == ZRO_OK && strcmp(name, "kind") != 0 && strcmp(name, "children") != 0)
-            st = get_position(s, of, name, value);
+            st = get_numbered(s, of, name, value, get_position);
     }
     return st;
 }

@@ -184,18 +184,12 @@ static zro_status make_region(zro__formation *f)
     return ZRO_OK;
 }
 
-static int32_t label_of(void *formation, int rank)
+static int32_t far_label(void *formation, int rank)
 {
     const zro__formation *f = formation;
+    zro__member m = f->member(f, rank);
 
-    return f->member(f, rank).label;
-}
-
-static int is_near(void *formation, int rank)
-{
-    const zro__formation *f = formation;
-
-    return f->member(f, rank).is_near;
+    return m.is_near ? -1 : m.label;
 }
 
 zro_status zro__form_region(zro__formation *f, zro_status st)
@@ -217,7 +211,7 @@ zro_status zro__form_region(zro__formation *f, zro_status st)
     /* Far ranks may be in the vote already; but they know if this rank has told them, or heard of the failure itself. */
     if (st != ZRO_OK && f->layout.n_near < f->size && f->number != ZRO__NO_NUMBER && st != ZRO_ERR_PEER
         && (f->parent == NULL || f->rank != 0))
-        zro__far_refuse(f->program_link, f->number, f->size, label_of, is_near, f, f->rank, st);
+        zro__far_refuse(f->program_link, f->number, f->size, far_label, f, f->rank, st);
     return st;
 }
 

@@ -14,19 +14,14 @@
 
 /* ---- configuration ---- */
 
-static const zro_group_config defaults = ZRO_GROUP_CONFIG_INIT;
-
-void zro_group_config_init(zro_group_config *config)
-{
-    if (config != NULL)
-        *config = defaults;
-}
+ZRO__DEFINE_INIT(zro_group_config, ZRO_GROUP_CONFIG_INIT)
+ZRO__DEFINE_INIT(zro_stats, ZRO_STATS_INIT)
 
 zro_status zro__config_read(const zro_group_config *config, zro_group_config *out)
 {
     zro_status st;
 
-    *out = defaults;
+    zro_group_config_init(out);
     st = zro__config_take("zro_group_config", config, offsetof(zro_group_config, settings) + sizeof(zro_settings), out,
                           sizeof *out);
     if (st != ZRO_OK)
@@ -332,14 +327,6 @@ int zro_group_label(const zro_group *g, int rank)
 zro_status zro_group_status(const zro_group *g)
 {
     return zro__check_group(g);
-}
-
-void zro_stats_init(zro_stats *stats)
-{
-    static const zro_stats empty = ZRO_STATS_INIT;
-
-    if (stats != NULL)
-        *stats = empty;
 }
 
 static uint64_t get(const _Atomic uint64_t *counter)

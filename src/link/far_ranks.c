@@ -611,8 +611,8 @@ static int refusal_is_open(void *user)
     return open;
 }
 
-void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size, int32_t (*member)(void *, int),
-                     int (*is_near)(void *, int), void *user, int mine, zro_status code)
+void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size, int32_t (*far_label)(void *, int), void *user,
+                     int mine, zro_status code)
 {
     const zro_link *link = &program_link->link;
     refusal *r = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *r + (size_t)size * sizeof *r->parcels);
@@ -627,8 +627,8 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
     zro__program_link_lock(program_link);
     for (int i = 0; i < size; i++) {
         r->parcels[i] = done;
-        if (!is_near(user, i))
-            post_parcel(link, member(user, i), number * ZRO__CHANNELS, short_bytes(size), &r->letter.head, r->letter.text,
+        if (far_label(user, i) >= 0)
+            post_parcel(link, far_label(user, i), number * ZRO__CHANNELS, short_bytes(size), &r->letter.head, r->letter.text,
                         &r->parcels[i]);
     }
     poll_while(link, refusal_is_open, r, VERDICT_NAPS);

@@ -42,9 +42,9 @@ void zro__far_leave(zro__far *far);
 void zro__far_notice(zro__far *far, int index, uint64_t key, uint64_t number, zro_status code, const char *text);
 
 /* Breaks a group that this rank, `mine` of it, has no region for, on the far ranks that wait in its vote: PEER, with `code` and
- * the text of the last error. */
-void zro__far_refuse(zro__program_link *link, uint64_t number, int size, int32_t (*member)(void *, int),
-                     int (*is_near)(void *, int), void *user, int mine, zro_status code);
+ * the text of the last error.  far_label: the label of a member that is far, or -1. */
+void zro__far_refuse(zro__program_link *link, uint64_t number, int size, int32_t (*far_label)(void *, int), void *user,
+                     int mine, zro_status code);
 
 /* Counters of the messages, from now on. */
 void zro__far_count(zro__far *far, zro__counters *counters);

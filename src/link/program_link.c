@@ -1,15 +1,10 @@
 /* A link, as all groups of one rank use it: see program_link.h. */
 #include "link/program_link.h"
 
+#include "base/settings.h"
 #include "base/status.h"
 
-void zro_link_init(zro_link *link)
-{
-    static const zro_link empty = ZRO_LINK_INIT;
-
-    if (link != NULL)
-        *link = empty;
-}
+ZRO__DEFINE_INIT(zro_link, ZRO_LINK_INIT)
 
 zro_status zro__program_link_check_table(const zro_link *link)
 {

@@ -77,17 +77,12 @@ static outbox *outbox_of(void *memory, int index)
     return (outbox *)memory + index;
 }
 
-/* Which of the n - 1 rings that begin, or end, at slot `one` leads to slot `other`. */
-static size_t ring_number(int one, int other)
-{
-    return (size_t)(other - (other > one));
-}
-
+/* n - 1 rings begin at each slot. */
 static ring *ring_between(const zro__rings *rings, int from, int to)
 {
     ring *first = (ring *)(void *)(rings->memory + (size_t)rings->n * sizeof(outbox));
 
-    return &first[(size_t)from * (size_t)(rings->n - 1) + ring_number(from, to)];
+    return &first[(size_t)from * (size_t)(rings->n - 1) + (size_t)(to - (to > from))];
 }
 
 static ring *ring_to(const zro__rings *rings, int peer)

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/bounds.h"
 #include "base/status.h"
 
 static const double pi = 3.14159265358979323846;
@@ -43,8 +42,7 @@ static zro_status check_milestones(const zro__schedule_args *a)
     return ZRO_OK;
 }
 
-/* Only the rows of the schedule's own kind count. */
-zro_status zro__schedule_check(const zro__schedule_args *a)
+int zro__schedule_argument(const zro__schedule_args *a, size_t i, zro__bound *out)
 {
     const zro_one_cycle_config *o = &a->one_cycle;
     const zro_plateau_config *p = &a->plateau;
@@ -57,6 +55,7 @@ zro_status zro__schedule_check(const zro__schedule_args *a)
         { ZRO__SCHEDULE_STEP_LR, { "gamma", a->gamma, 0, max, 0 } },
         { ZRO__SCHEDULE_MULTI_STEP, { "gamma", a->gamma, 0, max, 0 } },
         { ZRO__SCHEDULE_EXPONENTIAL, { "gamma", a->gamma, 0, max, 0 } },
+        { ZRO__SCHEDULE_POLYNOMIAL, { "total_iters", (double)a->total_iters, 0, any, 0 } },
         { ZRO__SCHEDULE_POLYNOMIAL, { "power", a->power, 0, max, 0 } },
         { ZRO__SCHEDULE_COSINE, { "t_max", (double)a->t_max, 1, any, 0 } },
         { ZRO__SCHEDULE_COSINE, { "eta_min", a->eta_min, 0, max, 0 } },
@@ -65,31 +64,49 @@ zro_status zro__schedule_check(const zro__schedule_args *a)
         { ZRO__SCHEDULE_COSINE_RESTARTS, { "eta_min", a->eta_min, 0, max, 0 } },
         { ZRO__SCHEDULE_LINEAR, { "start_factor", a->start_factor, 0, 1, ZRO_OPEN_LOW } },
         { ZRO__SCHEDULE_LINEAR, { "end_factor", a->end_factor, 0, 1, 0 } },
+        { ZRO__SCHEDULE_LINEAR, { "total_iters", (double)a->total_iters, 0, any, 0 } },
         { ZRO__SCHEDULE_CONSTANT, { "factor", a->factor, 0, 1, 0 } },
+        { ZRO__SCHEDULE_CONSTANT, { "total_iters", (double)a->total_iters, 0, any, 0 } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "max_lr", o->max_lr, 0, max, ZRO_OPEN_LOW } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "total_steps", (double)o->total_steps, 1, any, 0 } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "pct_start", o->pct_start, 0, 1, 0 } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "linear", o->linear, 0, 1, ZRO__SWITCH } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "three_phase", o->three_phase, 0, 1, ZRO__SWITCH } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "cycle_momentum", o->cycle_momentum, 0, 1, ZRO__SWITCH } },
-        { ZRO__SCHEDULE_ONE_CYCLE, { "base_momentum", o->cycle_momentum ? o->base_momentum : 0, 0, max, 0 } },
-        { ZRO__SCHEDULE_ONE_CYCLE, { "max_momentum", o->cycle_momentum ? o->max_momentum : 0, 0, max, 0 } },
+        { ZRO__SCHEDULE_ONE_CYCLE, { "base_momentum", o->base_momentum, 0, max, 0 } },
+        { ZRO__SCHEDULE_ONE_CYCLE, { "max_momentum", o->max_momentum, 0, max, 0 } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "div_factor", o->div_factor, 0, max, ZRO_OPEN_LOW } },
         { ZRO__SCHEDULE_ONE_CYCLE, { "final_div_factor", o->final_div_factor, 0, max, ZRO_OPEN_LOW } },
         { ZRO__SCHEDULE_PLATEAU, { "maximize", p->maximize, 0, 1, ZRO__SWITCH } },
         { ZRO__SCHEDULE_PLATEAU, { "factor", p->factor, 0, 1, ZRO_OPEN_LOW | ZRO_OPEN_HIGH } },
+        { ZRO__SCHEDULE_PLATEAU, { "patience", (double)p->patience, 0, any, 0 } },
         { ZRO__SCHEDULE_PLATEAU, { "threshold", p->threshold, -max, max, 0 } },
         { ZRO__SCHEDULE_PLATEAU, { "threshold_absolute", p->threshold_absolute, 0, 1, ZRO__SWITCH } },
+        { ZRO__SCHEDULE_PLATEAU, { "cooldown", (double)p->cooldown, 0, any, 0 } },
         { ZRO__SCHEDULE_PLATEAU, { "min_lr", p->min_lr, 0, max, 0 } },
         { ZRO__SCHEDULE_PLATEAU, { "eps", p->eps, 0, max, 0 } },
     };
-    char what[40];
-    zro_status st = check_milestones(a);
 
-    snprintf(what, sizeof what, "schedule_%s", zro__schedule_name(a->kind));
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && st == ZRO_OK; i++)
-        if (rows[i].kind == a->kind)
-            st = zro__bounds_check(what, &rows[i].bound, 1);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].kind == a->kind && i-- == 0) {
+            *out = rows[k].bound;
+            return 1;
+        }
+    return 0;
+}
+
+zro_status zro__schedule_check(const zro__schedule_args *args)
+{
+    zro__schedule_args a = *args;
+    zro__bound bound;
+    char what[40];
+    zro_status st = check_milestones(&a);
+
+    if (!a.one_cycle.cycle_momentum) /* then they mean nothing */
+        a.one_cycle.base_momentum = a.one_cycle.max_momentum = 0;
+    snprintf(what, sizeof what, "schedule_%s", zro__schedule_name(a.kind));
+    for (size_t i = 0; st == ZRO_OK && zro__schedule_argument(&a, i, &bound); i++)
+        st = zro__bounds_check(what, &bound, 1);
     return st;
 }
 

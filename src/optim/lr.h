@@ -9,6 +9,7 @@
 #ifndef ZRO_OPTIM_LR_H
 #define ZRO_OPTIM_LR_H
 
+#include "base/bounds.h"
 #include "zro.h"
 
 typedef enum zro__schedule_kind {
@@ -36,6 +37,8 @@ typedef struct zro__schedule_args {
     size_t n_milestones;
     zro_one_cycle_config one_cycle;
     zro_plateau_config plateau;
+    zro_lr_fn fn; /* of a lambda schedule, which zero/schedule.c calls */
+    void *user;
 } zro__schedule_args;
 
 /* How a schedule comes to t = 0, which PyTorch computes in three ways. */
@@ -58,6 +61,10 @@ typedef struct zro__schedule_state {
 
 /* As in the calls' names: "step_lr", ... */
 const char *zro__schedule_name(zro__schedule_kind kind);
+
+/* The i-th argument of the schedule's kind, milestones aside: its name, its value and the interval that it must lie in.  0: the
+ * kind has fewer. */
+int zro__schedule_argument(const zro__schedule_args *args, size_t i, zro__bound *out);
 
 /* INVALID with the argument's name and value. */
 zro_status zro__schedule_check(const zro__schedule_args *args);

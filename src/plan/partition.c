@@ -94,17 +94,11 @@ size_t zro__division_most(const zro__division *d, zro_partition partition)
 
 /* ---- flat ---- */
 
-/* The last of the bucket's n parameters that begins at or before x, which is below the end: it has this element. */
-static size_t param_at(const size_t *starts, size_t n, size_t x)
-{
-    return zro__find_last(starts, sizeof *starts, n, x);
-}
-
 /* The last place at or before x, and the first at or after it, where the stream may be cut: a multiple of the block from a
  * parameter's start, or its end.  Two of them are at most a block apart. */
 static size_t border_down(const size_t *starts, size_t n, size_t x)
 {
-    return x >= starts[n] ? starts[n] : x - (x - starts[param_at(starts, n, x)]) % ZRO__BLOCK;
+    return x >= starts[n] ? starts[n] : x - (x - starts[zro__find_last(starts, sizeof *starts, n, x)]) % ZRO__BLOCK;
 }
 
 static size_t border_up(const size_t *starts, size_t n, size_t x)
@@ -113,7 +107,7 @@ static size_t border_up(const size_t *starts, size_t n, size_t x)
 
     if (x >= starts[n])
         return starts[n];
-    p = param_at(starts, n, x);
+    p = zro__find_last(starts, sizeof *starts, n, x); /* the parameter that has element x */
     past = (x - starts[p]) % ZRO__BLOCK;
     up = past == 0 ? x : x - past + ZRO__BLOCK;
     return up < starts[p + 1] ? up : starts[p + 1];

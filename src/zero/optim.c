@@ -18,21 +18,8 @@
 
 /* ---- settings ---- */
 
-static const zro_optim_config default_config = ZRO_OPTIM_CONFIG_INIT;
-
-void zro_optim_config_init(zro_optim_config *config)
-{
-    if (config != NULL)
-        *config = default_config;
-}
-
-void zro_step_info_init(zro_step_info *info)
-{
-    static const zro_step_info init = ZRO_STEP_INFO_INIT;
-
-    if (info != NULL)
-        *info = init;
-}
+ZRO__DEFINE_INIT(zro_optim_config, ZRO_OPTIM_CONFIG_INIT)
+ZRO__DEFINE_INIT(zro_step_info, ZRO_STEP_INFO_INIT)
 
 static zro_status check_config(const zro_optim_config *c, const zro_rule *rule)
 {
@@ -61,7 +48,7 @@ static zro_status read_config(const zro_optim_config *config, const zro_rule *ru
 {
     zro_status st;
 
-    *out = default_config;
+    zro_optim_config_init(out);
     st = zro__config_take("zro_optim_config", config, offsetof(zro_optim_config, settings) + sizeof(zro_settings), out,
                           sizeof *out);
     return st == ZRO_OK ? check_config(out, rule) : st;
@@ -204,7 +191,7 @@ static zro_status check_ddp(const zro__cycle *cycle, const zro_group *group, int
 zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
                             const void *rule_config, const zro_optim_config *config, zro_optim **out)
 {
-    zro_optim_config c = default_config;
+    zro_optim_config c = ZRO_OPTIM_CONFIG_INIT;
     zro__cycle *cycle = NULL;
     zro_optim *opt = NULL;
     zro__fpmode mode;

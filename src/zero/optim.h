@@ -83,8 +83,8 @@ int zro__optim_ranks(const zro_optim *optim);
 zro_status zro__optim_extend(zro_optim *optim, zro_group *group, const zro_param_group *groups, size_t n_groups,
                              const zro_plan_config *plan, zro__call call, zro_status st);
 
-/* Whether all parameters have their data, where zro has put it if it was zro.  INVALID, STATE. */
-zro_status zro__optim_check_data(const zro_optim *optim);
+/* Whether parameters [first, end) have their data, where zro has put it if it was zro.  INVALID, STATE. */
+zro_status zro__optim_check_data(const zro_optim *optim, size_t first, size_t end);
 
 /* For zro_optim_resume: as zro_optim_load, with the whole state on rank `root` alone; the others have what zro__state_broadcast
  * gives them.  Arrays go from there to their owners, so that no other rank takes more memory than for its shard. */

@@ -25,20 +25,8 @@ typedef zro__schedule_values values;
 /* Arithmetic belongs between a change of the floating-point mode and the next: see cpu.h. */
 #define NOINLINE __attribute__((noinline))
 
-static const zro_one_cycle_config one_cycle_defaults = ZRO_ONE_CYCLE_CONFIG_INIT;
-static const zro_plateau_config plateau_defaults = ZRO_PLATEAU_CONFIG_INIT;
-
-void zro_one_cycle_config_init(zro_one_cycle_config *config)
-{
-    if (config != NULL)
-        *config = one_cycle_defaults;
-}
-
-void zro_plateau_config_init(zro_plateau_config *config)
-{
-    if (config != NULL)
-        *config = plateau_defaults;
-}
+ZRO__DEFINE_INIT(zro_one_cycle_config, ZRO_ONE_CYCLE_CONFIG_INIT)
+ZRO__DEFINE_INIT(zro_plateau_config, ZRO_PLATEAU_CONFIG_INIT)
 
 /* ---- values ---- */
 
@@ -111,7 +99,7 @@ static void apply(const zro_schedule *s, values *v)
 {
     for (size_t g = 0; g < s->n_groups; g++) {
         if (s->args.kind == ZRO__SCHEDULE_LAMBDA)
-            v->lr[g] = s->base[g] * s->fn(s->user, g, s->now.t);
+            v->lr[g] = s->base[g] * s->args.fn(s->args.user, g, s->now.t);
         else
             v->lr[g] = zro__schedule_lr(&s->args, &s->now, s->base[g], v->lr[g]);
         if (s->momentum != NULL)
@@ -345,8 +333,7 @@ static zro_status start(zro_schedule *s)
 }
 
 /* Creates a leaf.  `st` is the result of the checks that were made already. */
-static zro_status create(zro_optim *optim, zro_status st, const zro__schedule_args *args, zro_lr_fn fn, void *user,
-                         zro_schedule **out)
+static zro_status create(zro_optim *optim, zro_status st, const zro__schedule_args *args, zro_schedule **out)
 {
     const char *name = zro__schedule_name(args->kind);
     zro_schedule *s;
@@ -362,8 +349,6 @@ static zro_status create(zro_optim *optim, zro_status st, const zro__schedule_ar
         st = make(optim, args, zro_optim_groups(optim), 0, &s);
     if (st != ZRO_OK)
         return st;
-    s->fn = fn;
-    s->user = user;
     st = start(s);
     if (st != ZRO_OK)
         zro_schedule_destroy(s);
@@ -372,43 +357,39 @@ static zro_status create(zro_optim *optim, zro_status st, const zro__schedule_ar
     return st;
 }
 
-static zro_status leaf(zro_optim *optim, const zro__schedule_args *args, zro_schedule **out)
-{
-    return create(optim, ZRO_OK, args, NULL, NULL, out);
-}
-
 zro_status zro_schedule_step_lr(zro_optim *optim, uint64_t step_size, double gamma, zro_schedule **out)
 {
-    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_STEP_LR, .step_size = step_size, .gamma = gamma }, out);
+    return create(optim, ZRO_OK, &(zro__schedule_args){ ZRO__SCHEDULE_STEP_LR, .step_size = step_size, .gamma = gamma }, out);
 }
 
 zro_status zro_schedule_multi_step(zro_optim *optim, const uint64_t *milestones, size_t n, double gamma, zro_schedule **out)
 {
     const zro__schedule_args args = { ZRO__SCHEDULE_MULTI_STEP, .milestones = milestones, .n_milestones = n, .gamma = gamma };
 
-    return leaf(optim, &args, out);
+    return create(optim, ZRO_OK, &args, out);
 }
 
 zro_status zro_schedule_exponential(zro_optim *optim, double gamma, zro_schedule **out)
 {
-    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_EXPONENTIAL, .gamma = gamma }, out);
+    return create(optim, ZRO_OK, &(zro__schedule_args){ ZRO__SCHEDULE_EXPONENTIAL, .gamma = gamma }, out);
 }
 
 zro_status zro_schedule_polynomial(zro_optim *optim, uint64_t total_iters, double power, zro_schedule **out)
 {
-    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_POLYNOMIAL, .total_iters = total_iters, .power = power }, out);
+    return create(optim, ZRO_OK, &(zro__schedule_args){ ZRO__SCHEDULE_POLYNOMIAL, .total_iters = total_iters, .power = power },
+                  out);
 }
 
 zro_status zro_schedule_cosine(zro_optim *optim, uint64_t t_max, double eta_min, zro_schedule **out)
 {
-    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_COSINE, .t_max = t_max, .eta_min = eta_min }, out);
+    return create(optim, ZRO_OK, &(zro__schedule_args){ ZRO__SCHEDULE_COSINE, .t_max = t_max, .eta_min = eta_min }, out);
 }
 
 zro_status zro_schedule_cosine_restarts(zro_optim *optim, uint64_t t_0, uint64_t t_mult, double eta_min, zro_schedule **out)
 {
     const zro__schedule_args args = { ZRO__SCHEDULE_COSINE_RESTARTS, .t_0 = t_0, .t_mult = t_mult, .eta_min = eta_min };
 
-    return leaf(optim, &args, out);
+    return create(optim, ZRO_OK, &args, out);
 }
 
 zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end_factor, uint64_t total_iters,
@@ -417,38 +398,39 @@ zro_status zro_schedule_linear(zro_optim *optim, double start_factor, double end
     const zro__schedule_args args = { ZRO__SCHEDULE_LINEAR, .start_factor = start_factor, .end_factor = end_factor,
                                       .total_iters = total_iters };
 
-    return leaf(optim, &args, out);
+    return create(optim, ZRO_OK, &args, out);
 }
 
 zro_status zro_schedule_constant(zro_optim *optim, double factor, uint64_t total_iters, zro_schedule **out)
 {
-    return leaf(optim, &(zro__schedule_args){ ZRO__SCHEDULE_CONSTANT, .factor = factor, .total_iters = total_iters }, out);
+    return create(optim, ZRO_OK, &(zro__schedule_args){ ZRO__SCHEDULE_CONSTANT, .factor = factor, .total_iters = total_iters },
+                  out);
 }
 
 zro_status zro_schedule_one_cycle(zro_optim *optim, const zro_one_cycle_config *config, zro_schedule **out)
 {
-    zro__schedule_args args = { ZRO__SCHEDULE_ONE_CYCLE, .one_cycle = one_cycle_defaults };
+    zro__schedule_args args = { ZRO__SCHEDULE_ONE_CYCLE, .one_cycle = ZRO_ONE_CYCLE_CONFIG_INIT };
     zro_status st =
         zro__config_take("zro_one_cycle_config", config, offsetof(zro_one_cycle_config, final_div_factor) + sizeof(double),
                          &args.one_cycle, sizeof args.one_cycle);
 
-    return create(optim, st, &args, NULL, NULL, out);
+    return create(optim, st, &args, out);
 }
 
 zro_status zro_schedule_plateau(zro_optim *optim, const zro_plateau_config *config, zro_schedule **out)
 {
-    zro__schedule_args args = { ZRO__SCHEDULE_PLATEAU, .plateau = plateau_defaults };
+    zro__schedule_args args = { ZRO__SCHEDULE_PLATEAU, .plateau = ZRO_PLATEAU_CONFIG_INIT };
     zro_status st = zro__config_take("zro_plateau_config", config, offsetof(zro_plateau_config, eps) + sizeof(double),
                                      &args.plateau, sizeof args.plateau);
 
-    return create(optim, st, &args, NULL, NULL, out);
+    return create(optim, st, &args, out);
 }
 
 zro_status zro_schedule_lambda(zro_optim *optim, zro_lr_fn fn, void *user, zro_schedule **out)
 {
-    const zro__schedule_args args = { .kind = ZRO__SCHEDULE_LAMBDA };
+    const zro__schedule_args args = { ZRO__SCHEDULE_LAMBDA, .fn = fn, .user = user };
 
-    return create(optim, fn != NULL ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "schedule_lambda: fn is NULL"), &args, fn, user, out);
+    return create(optim, fn != NULL ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "schedule_lambda: fn is NULL"), &args, out);
 }
 
 /* ---- chained and sequential ---- */

@@ -18,9 +18,7 @@ struct zro_schedule {
     zro__schedule_state now, before; /* before: the state that a step which fails goes back to */
     zro_optim *optim;                /* retained */
     zro_schedule *owner;             /* the schedule that has taken this one over, or NULL */
-    zro_lr_fn fn;                    /* the function of a lambda schedule, or NULL */
-    void *user;
-    const char *momentum; /* the value that one_cycle, here or in a child, cycles; or NULL */
+    const char *momentum;            /* the value that one_cycle, here or in a child, cycles; or NULL */
     size_t n_groups;
     double *base;                             /* of a leaf: the first lr of each group */
     zro__schedule_values work, values_before; /* of a root: the values that are computed, and those that the groups had */

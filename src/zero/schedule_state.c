@@ -16,14 +16,12 @@
 
 /* ---- the numbers of a schedule ---- */
 
-typedef enum number_kind { ARGUMENT, COUNT, REAL } number_kind; /* the last two: of a position, an integer or any number */
-
+/* One number: of an argument its value; of a position where it is, an integer or any number. */
 typedef struct number {
-    char name[40];
-    number_kind kind;
-    double value;    /* of an argument */
-    uint64_t *count; /* of a position */
-    double *real;
+    const char *name;
+    double argument;
+    uint64_t *count; /* or NULL */
+    double *real;    /* or NULL */
 } number;
 
 /* What is done with each number, in order; `user` is handed on. */
@@ -35,133 +33,40 @@ typedef struct walk {
     zro_status st; /* the first failure ends the walk */
 } walk;
 
-static void visit(walk *w, const number *n)
+static void visit(walk *w, number n)
 {
     if (w->st == ZRO_OK)
-        w->st = w->fn(w->user, n);
-}
-
-static void argument(walk *w, const char *name, double value)
-{
-    number n = { .kind = ARGUMENT, .value = value };
-
-    snprintf(n.name, sizeof n.name, "%s", name);
-    visit(w, &n);
-}
-
-static void count(walk *w, const char *name, uint64_t *value)
-{
-    number n = { .kind = COUNT, .count = value };
-
-    snprintf(n.name, sizeof n.name, "%s", name);
-    visit(w, &n);
-}
-
-static void real(walk *w, const char *name, double *value)
-{
-    number n = { .kind = REAL, .real = value };
-
-    snprintf(n.name, sizeof n.name, "%s", name);
-    visit(w, &n);
-}
-
-static void list_one_cycle(walk *w, const zro_one_cycle_config *c)
-{
-    argument(w, "max_lr", c->max_lr);
-    argument(w, "total_steps", (double)c->total_steps);
-    argument(w, "pct_start", c->pct_start);
-    argument(w, "linear", c->linear);
-    argument(w, "three_phase", c->three_phase);
-    argument(w, "cycle_momentum", c->cycle_momentum);
-    argument(w, "base_momentum", c->base_momentum);
-    argument(w, "max_momentum", c->max_momentum);
-    argument(w, "div_factor", c->div_factor);
-    argument(w, "final_div_factor", c->final_div_factor);
-}
-
-static void list_plateau(walk *w, const zro_plateau_config *c, zro__schedule_state *s)
-{
-    argument(w, "maximize", c->maximize);
-    argument(w, "factor", c->factor);
-    argument(w, "patience", (double)c->patience);
-    argument(w, "threshold", c->threshold);
-    argument(w, "threshold_absolute", c->threshold_absolute);
-    argument(w, "cooldown", (double)c->cooldown);
-    argument(w, "min_lr", c->min_lr);
-    argument(w, "eps", c->eps);
-    real(w, "best", &s->best);
-    count(w, "bad_steps", &s->bad);
-    count(w, "cooldown_left", &s->cooldown);
-}
-
-static void list_of_kind(walk *w, zro_schedule *s)
-{
-    const zro__schedule_args *a = &s->args;
-    char name[40];
-
-    switch (a->kind) {
-    case ZRO__SCHEDULE_STEP_LR:
-        argument(w, "step_size", (double)a->step_size);
-        argument(w, "gamma", a->gamma);
-        break;
-    case ZRO__SCHEDULE_MULTI_STEP:
-    case ZRO__SCHEDULE_EXPONENTIAL:
-        argument(w, "gamma", a->gamma);
-        break;
-    case ZRO__SCHEDULE_POLYNOMIAL:
-        argument(w, "total_iters", (double)a->total_iters);
-        argument(w, "power", a->power);
-        break;
-    case ZRO__SCHEDULE_COSINE:
-        argument(w, "t_max", (double)a->t_max);
-        argument(w, "eta_min", a->eta_min);
-        break;
-    case ZRO__SCHEDULE_COSINE_RESTARTS:
-        argument(w, "t_0", (double)a->t_0);
-        argument(w, "t_mult", (double)a->t_mult);
-        argument(w, "eta_min", a->eta_min);
-        count(w, "cycle_steps", &s->now.t_cur);
-        count(w, "cycle_length", &s->now.t_i);
-        break;
-    case ZRO__SCHEDULE_LINEAR:
-        argument(w, "start_factor", a->start_factor);
-        argument(w, "end_factor", a->end_factor);
-        argument(w, "total_iters", (double)a->total_iters);
-        break;
-    case ZRO__SCHEDULE_CONSTANT:
-        argument(w, "factor", a->factor);
-        argument(w, "total_iters", (double)a->total_iters);
-        break;
-    case ZRO__SCHEDULE_ONE_CYCLE:
-        list_one_cycle(w, &a->one_cycle);
-        break;
-    case ZRO__SCHEDULE_PLATEAU:
-        list_plateau(w, &a->plateau, &s->now);
-        break;
-    case ZRO__SCHEDULE_LAMBDA:
-    case ZRO__SCHEDULE_CHAINED:
-    case ZRO__SCHEDULE_SEQUENTIAL:
-        break;
-    }
-    argument(w, "n_milestones", (double)a->n_milestones);
-    for (size_t i = 0; i < a->n_milestones && w->st == ZRO_OK; i++) {
-        snprintf(name, sizeof name, "milestones:%zu", i);
-        argument(w, name, (double)a->milestones[i]);
-    }
+        w->st = w->fn(w->user, &n);
 }
 
 static zro_status list_numbers(zro_schedule *s, number_fn fn, void *user)
 {
     walk w = { fn, user, ZRO_OK };
     const size_t n = s->n_children == 0 ? s->n_groups : 0; /* a leaf has the first lr of each group */
+    zro__bound argument;
     char name[40];
 
-    list_of_kind(&w, s);
-    count(&w, "steps", &s->now.t);
-    argument(&w, "n_groups", (double)s->n_groups);
+    for (size_t i = 0; zro__schedule_argument(&s->args, i, &argument); i++)
+        visit(&w, (number){ argument.name, .argument = argument.value });
+    if (s->args.kind == ZRO__SCHEDULE_COSINE_RESTARTS) {
+        visit(&w, (number){ "cycle_steps", .count = &s->now.t_cur });
+        visit(&w, (number){ "cycle_length", .count = &s->now.t_i });
+    }
+    if (s->args.kind == ZRO__SCHEDULE_PLATEAU) {
+        visit(&w, (number){ "best", .real = &s->now.best });
+        visit(&w, (number){ "bad_steps", .count = &s->now.bad });
+        visit(&w, (number){ "cooldown_left", .count = &s->now.cooldown });
+    }
+    visit(&w, (number){ "n_milestones", .argument = (double)s->args.n_milestones });
+    for (size_t i = 0; i < s->args.n_milestones && w.st == ZRO_OK; i++) {
+        snprintf(name, sizeof name, "milestones:%zu", i);
+        visit(&w, (number){ name, .argument = (double)s->args.milestones[i] });
+    }
+    visit(&w, (number){ "steps", .count = &s->now.t });
+    visit(&w, (number){ "n_groups", .argument = (double)s->n_groups });
     for (size_t g = 0; g < n && w.st == ZRO_OK; g++) {
         snprintf(name, sizeof name, "first_lr:%zu", g);
-        real(&w, name, &s->base[g]);
+        visit(&w, (number){ name, .real = &s->base[g] });
     }
     return w.st;
 }
@@ -170,10 +75,9 @@ static zro_status list_numbers(zro_schedule *s, number_fn fn, void *user)
 
 static zro_status save_number(void *user, const number *n)
 {
-    return zro__state_add_position(user, n->name,
-                                   n->kind == ARGUMENT ? n->value
-                                   : n->kind == COUNT  ? (double)*n->count
-                                                       : *n->real);
+    const double value = n->count != NULL ? (double)*n->count : n->real != NULL ? *n->real : n->argument;
+
+    return zro__state_add_position(user, n->name, value);
 }
 
 static zro_status save(zro_state *state, zro_schedule *s)
@@ -265,12 +169,6 @@ static const zro__state_number *find(loading *l, const char *name)
     return NULL;
 }
 
-/* A count that was too large for a double to hold exactly was rounded, possibly to 2^64. */
-static uint64_t count_of(double value)
-{
-    return value < 0x1p64 ? (uint64_t)value : UINT64_MAX;
-}
-
 static zro_status load_number(void *user, const number *mine)
 {
     loading *l = user;
@@ -279,16 +177,16 @@ static zro_status load_number(void *user, const number *mine)
     if (theirs == NULL)
         return zro__fail(ZRO_ERR_INVALID, "schedule_%s: the state does not have its %s",
                          zro__schedule_name(l->schedule->args.kind), mine->name);
-    if (mine->kind == ARGUMENT && theirs->value != mine->value)
+    if (mine->count == NULL && mine->real == NULL && theirs->value != mine->argument)
         return refuse(l, mine->name, "= %.17g in the state, %.17g here; make the schedule with the same arguments",
-                      theirs->value, mine->value);
-    if (mine->kind == COUNT && !(theirs->value >= 0 && theirs->value <= 0x1p64 && theirs->value == floor(theirs->value)))
+                      theirs->value, mine->argument);
+    if (mine->count != NULL && !(theirs->value >= 0 && theirs->value <= 0x1p64 && theirs->value == floor(theirs->value)))
         return refuse(l, mine->name, "= %.17g in the state, must be an integer >= %g", theirs->value, 0);
-    if (mine->kind == REAL && isnan(theirs->value))
+    if (mine->real != NULL && isnan(theirs->value))
         return refuse(l, mine->name, "= %g in the state, must be a number", theirs->value, 0);
-    if (l->sets && mine->kind == COUNT)
-        *mine->count = count_of(theirs->value);
-    if (l->sets && mine->kind == REAL)
+    if (l->sets && mine->count != NULL) /* what was too large for a double was rounded, possibly to 2^64 */
+        *mine->count = theirs->value < 0x1p64 ? (uint64_t)theirs->value : UINT64_MAX;
+    if (l->sets && mine->real != NULL)
         *mine->real = theirs->value;
     return ZRO_OK;
 }

@@ -325,7 +325,7 @@ zro_status zro_state_get_value(const zro_state *s, size_t group, const char *nam
 
 /* ---- parameters ---- */
 
-zro_status zro__state_check_param(const zro_state *s, size_t param)
+static zro_status check_param(const zro_state *s, size_t param)
 {
     zro_status st = zro__state_check(s);
 
@@ -385,7 +385,7 @@ zro_param zro__state_param_of(const zro__state_param *row, const char *name)
 
 zro_status zro_state_param(const zro_state *s, size_t param, zro_param *out)
 {
-    zro_status st = zro__state_check_param(s, param);
+    zro_status st = check_param(s, param);
 
     if (st == ZRO_OK && out == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "state_param: out is NULL");
@@ -409,7 +409,7 @@ static zro__state_slot *find_slot(const zro_state *s, size_t param, const char *
 
 static zro_status check_new_slot(const zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
-    zro_status st = zro__state_check_param(s, param);
+    zro_status st = check_param(s, param);
     char buffer[ZRO__NAME_BYTES];
     const zro__state_param *p;
     const char *of;
@@ -446,24 +446,27 @@ static int is_single(const zro_state *s, size_t param, const char *name, size_t 
     return strcmp(name, "step") == 0;
 }
 
-zro_status zro__state_announce(zro_state *s, const zro__state_slot *slot)
+/* Adds a row to the table of slots, as announced; the caller has checked it. */
+static zro_status announce(zro_state *s, zro__state_slot slot)
 {
-    zro_status st = zro__state_grow(&s->slots, &s->slots_capacity, s->n_slots + 1, sizeof *slot, "slots");
+    zro_status st = zro__state_grow(&s->slots, &s->slots_capacity, s->n_slots + 1, sizeof slot, "slots");
     size_t rounded, extent;
 
     if (st != ZRO_OK)
         return st;
-    if (!zro__size_round(slot->bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state beside %zu", slot->bytes, s->extent);
-    s->slots[s->n_slots++] = *slot;
+    slot.next = ZRO__STATE_NONE;
+    slot.bytes = slot.count * zro_dtype_bytes(slot.dtype);
+    if (!zro__size_round(slot.bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state beside %zu", slot.bytes, s->extent);
+    s->slots[s->n_slots++] = slot;
     s->extent = extent;
-    s->bytes += slot->bytes;
+    s->bytes += slot.bytes;
     return ZRO_OK;
 }
 
 zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
-    zro__state_slot slot = { .param = param, .next = ZRO__STATE_NONE, .count = count, .dtype = dtype };
+    zro__state_slot slot = { .param = param, .count = count, .dtype = dtype };
     zro_status st = check_new_slot(s, param, name, dtype, count);
     zro__state_list *list;
 
@@ -471,9 +474,8 @@ zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zr
         st = zro__state_copy_name(s, name, &slot.name);
     if (st != ZRO_OK)
         return st;
-    slot.bytes = count * zro_dtype_bytes(dtype);
     slot.single = (uint32_t)is_single(s, param, name, count);
-    st = zro__state_announce(s, &slot);
+    st = announce(s, slot);
     if (st != ZRO_OK)
         return st;
     list = &s->params[param].slots;
@@ -481,8 +483,44 @@ zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zr
     return ZRO_OK;
 }
 
-/* A new block gets more than a few bytes, for the slots that come next. */
-zro_status zro__state_reserve(zro_state *s, size_t bytes)
+/* ---- the data of parameters ---- */
+
+static zro_status check_new_data(const zro_state *s, size_t param)
+{
+    zro_status st = check_param(s, param);
+    char name[ZRO__NAME_BYTES];
+
+    if (st == ZRO_OK && s->params[param].data != ZRO__STATE_NONE)
+        st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already",
+                       zro__param_name(zro__state_text(s, s->params[param].name), param, name));
+    return st;
+}
+
+zro_status zro__state_plan_data(zro_state *s, size_t param)
+{
+    zro_status st = check_new_data(s, param);
+
+    if (st == ZRO_OK)
+        st = announce(
+            s, (zro__state_slot){
+                   .name = ZRO__STATE_NONE, .param = param, .count = s->params[param].count, .dtype = s->params[param].dtype });
+    if (st != ZRO_OK)
+        return st;
+    s->params[param].data = s->n_slots - 1;
+    s->params[param].has_data = 1;
+    return ZRO_OK;
+}
+
+zro__state_slot *zro__state_data(const zro_state *s, size_t param)
+{
+    return s->params[param].data != ZRO__STATE_NONE ? &s->slots[s->params[param].data] : NULL;
+}
+
+/* ---- memory ---- */
+
+/* Makes sure that the last block has `bytes` left, so that the next zro__state_take of so many cannot fail.  A new block gets
+ * more than a few bytes, for the slots that come next. */
+static zro_status reserve(zro_state *s, size_t bytes)
 {
     size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES;
     zro__state_block *b = s->last_block;
@@ -509,7 +547,7 @@ zro_status zro__state_reserve(zro_state *s, size_t bytes)
 
 zro_status zro__state_take(zro_state *s)
 {
-    zro_status st = s->n_taken < s->n_slots ? zro__state_reserve(s, s->extent - s->taken) : ZRO_OK;
+    zro_status st = s->n_taken < s->n_slots ? reserve(s, s->extent - s->taken) : ZRO_OK;
 
     for (; st == ZRO_OK && s->n_taken < s->n_slots; s->n_taken++) {
         zro__state_slot *slot = &s->slots[s->n_taken];
@@ -522,27 +560,52 @@ zro_status zro__state_take(zro_state *s)
     return st;
 }
 
-/* The memory comes first: once the slot is announced nothing can fail. */
-zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, const void *data, size_t count)
+/* Memory for the next row: once it is announced nothing can fail. */
+static zro_status make_room(zro_state *s, zro_dtype dtype, size_t count)
 {
-    zro_status st = check_new_slot(s, param, name, dtype, count);
-    const zro__state_slot *slot;
+    zro_status st = zro__state_take(s);
 
-    if (st == ZRO_OK)
-        st = zro__state_take(s);
-    if (st == ZRO_OK)
-        st = zro__state_reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
-    if (st == ZRO_OK)
-        st = zro__state_plan_slot(s, param, name, dtype, count);
+    return st == ZRO_OK ? reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN) : st;
+}
+
+/* Gives the row that was announced last its memory, and its data if there is some. */
+static zro_status fill_last(zro_state *s, const void *data, zro_status st)
+{
+    const zro__state_slot *row;
+
     if (st == ZRO_OK)
         st = zro__state_take(s);
     if (st != ZRO_OK)
         return st;
-    slot = &s->slots[s->n_slots - 1];
-    if (data != NULL && slot->bytes > 0)
-        memcpy(slot->data, data, slot->bytes);
+    row = &s->slots[s->n_slots - 1];
+    if (data != NULL && row->bytes > 0)
+        memcpy(row->data, data, row->bytes);
     return ZRO_OK;
 }
+
+zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, const void *data, size_t count)
+{
+    zro_status st = check_new_slot(s, param, name, dtype, count);
+
+    if (st == ZRO_OK)
+        st = make_room(s, dtype, count);
+    if (st == ZRO_OK)
+        st = zro__state_plan_slot(s, param, name, dtype, count);
+    return fill_last(s, data, st);
+}
+
+zro_status zro_state_add_data(zro_state *s, size_t param, const void *data)
+{
+    zro_status st = check_new_data(s, param);
+
+    if (st == ZRO_OK)
+        st = make_room(s, s->params[param].dtype, s->params[param].count);
+    if (st == ZRO_OK)
+        st = zro__state_plan_data(s, param);
+    return fill_last(s, data, st);
+}
+
+/* ---- asking for slots ---- */
 
 zro__state_slot *zro__state_slot_at(const zro_state *s, size_t param, size_t i)
 {
@@ -569,7 +632,7 @@ const char *zro_state_slot_name(const zro_state *s, size_t param, size_t i)
 
 zro_status zro_state_slot(const zro_state *s, size_t param, const char *name, zro_slot *slot)
 {
-    zro_status st = zro__state_check_param(s, param);
+    zro_status st = check_param(s, param);
     const zro__state_slot *found;
 
     if (slot != NULL)

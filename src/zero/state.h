@@ -5,7 +5,8 @@
  * and the text are the state's one description: a broadcast sends them as they are, and files are written by walking through
  * them.  The values of a group, and the slots of a parameter, are lists of rows in the order in which they were added.
  *
- * The data of a parameter is a row of the slots without a name, which is in no list of slots (state_data.c).  A schedule is a
+ * The data of a parameter is a row of the slots without a name, which is in no list of slots, so that it gets
+ * memory, travels and is written as slots are.  A schedule is a
  * row for itself, followed by those of the schedules that it has taken over, and its numbers are rows that follow each other
  * (state_numbers.c).
  *
@@ -127,9 +128,6 @@ zro_status zro__state_copy_name(zro_state *state, const char *name, size_t *out)
 /* Makes one of the state's tables long enough for `need` rows; `what` are its rows in texts. */
 zro_status zro__state_grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what);
 
-/* INVALID: the state has no such parameter. */
-zro_status zro__state_check_param(const zro_state *state, size_t param);
-
 /* A row of the table of parameters as a program sees it. */
 zro_param zro__state_param_of(const zro__state_param *row, const char *name);
 
@@ -152,12 +150,6 @@ zro_status zro__state_plan_slot(zro_state *state, size_t param, const char *slot
 
 /* Announces the data of a parameter, which must have none yet. */
 zro_status zro__state_plan_data(zro_state *state, size_t param);
-
-/* Adds a row to the table of slots, as announced.  The caller has checked it and puts it into its list. */
-zro_status zro__state_announce(zro_state *state, const zro__state_slot *slot);
-
-/* Makes sure that the last block has `bytes` left, so that the next zro__state_take of so many cannot fail. */
-zro_status zro__state_reserve(zro_state *state, size_t bytes);
 
 /* Gives zeroed memory to all slots that were announced since the last time. */
 zro_status zro__state_take(zro_state *state);

@@ -4,8 +4,8 @@
  * Two things travel.  First a description: the handle, its tables, the sizes of its blocks and its text, as they lie in the
  * root's memory (all ranks run the same library).  The others go through the rows with the functions that build a state by
  * hand, so that each is checked as everything else is; addresses, and the lists that connect rows, are not read.  Then the
- * slots' bytes, block by block as the root has them; the others have one block for all.  With a description only slots of one
- * element have bytes, which are sent in one block.
+ * slots' bytes, block by block as the root has them; the others have one block for all.  Where the description alone is sent, the
+ * slots of one element are part of it.
  *
  * Before each of the two there is a vote, so that a rank that has no memory, or passed the wrong thing, is an error on all and
  * never a hang. */
@@ -16,6 +16,38 @@
 #include "group/group.h"
 #include "zero/state.h"
 
+/* A state, perhaps another rank's, whose tables lie in the bytes that came.  These bytes begin with it. */
+typedef struct description {
+    zro_state state;
+    size_t n_small;       /* slots of one element whose data are in the description */
+    const double *small;  /* their data, each in the bytes of a double, which is the largest element */
+    const size_t *blocks; /* bytes of each */
+    const char *text;
+} description;
+
+static int is_small(const zro__state_slot *slot)
+{
+    return slot->name != ZRO__STATE_NONE && slot->count == 1;
+}
+
+static size_t count_small(const zro_state *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_slots; i++)
+        n += (size_t)is_small(&s->slots[i]);
+    return n;
+}
+
+static size_t description_bytes(const description *d)
+{
+    const zro_state *s = &d->state;
+
+    return sizeof *d + s->n_groups * sizeof *s->groups + s->n_values * sizeof *s->values + s->n_params * sizeof *s->params
+           + s->n_slots * sizeof *s->slots + s->n_schedules * sizeof *s->schedules + s->n_positions * sizeof *s->positions
+           + s->n_numbers * sizeof *s->numbers + d->n_small * sizeof *d->small + s->n_blocks * sizeof *d->blocks + s->text_end;
+}
+
 /* ---- writing ---- */
 
 static char *put(char *at, const void *rows, size_t bytes)
@@ -25,23 +57,17 @@ static char *put(char *at, const void *rows, size_t bytes)
     return at + bytes;
 }
 
-static size_t description_bytes(const zro_state *s)
-{
-    return sizeof *s + s->n_groups * sizeof *s->groups + s->n_values * sizeof *s->values + s->n_params * sizeof *s->params
-           + s->n_slots * sizeof *s->slots + s->n_schedules * sizeof *s->schedules + s->n_positions * sizeof *s->positions
-           + s->n_numbers * sizeof *s->numbers + s->n_blocks * sizeof(size_t) + s->text_end;
-}
-
 /* The bytes of a description, to be freed by zro__free. */
-static zro_status describe(const zro_state *s, char **out, size_t *bytes)
+static zro_status describe(const zro_state *s, int whole, char **out, size_t *bytes)
 {
+    const description d = { .state = *s, .n_small = whole ? 0 : count_small(s) };
     char *at;
 
-    *bytes = description_bytes(s);
+    *bytes = description_bytes(&d);
     *out = at = zro__alloc(NULL, ZRO__KIND_HANDLE, *bytes);
     if (at == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: a description of %zu bytes", *bytes);
-    at = put(at, s, sizeof *s);
+    at = put(at, &d, sizeof d);
     at = put(at, s->groups, s->n_groups * sizeof *s->groups);
     at = put(at, s->values, s->n_values * sizeof *s->values);
     at = put(at, s->params, s->n_params * sizeof *s->params);
@@ -49,6 +75,9 @@ static zro_status describe(const zro_state *s, char **out, size_t *bytes)
     at = put(at, s->schedules, s->n_schedules * sizeof *s->schedules);
     at = put(at, s->positions, s->n_positions * sizeof *s->positions);
     at = put(at, s->numbers, s->n_numbers * sizeof *s->numbers);
+    for (size_t i = 0; !whole && i < s->n_slots; i++)
+        if (is_small(&s->slots[i]))
+            at = put(at, s->slots[i].data, s->slots[i].bytes) + sizeof *d.small - s->slots[i].bytes;
     for (const zro__state_block *b = s->first_block; b != NULL; b = b->next)
         at = put(at, &b->used, sizeof b->used);
     for (size_t i = 0; i < s->n_texts; i++) {
@@ -61,35 +90,29 @@ static zro_status describe(const zro_state *s, char **out, size_t *bytes)
 
 /* ---- reading ---- */
 
-/* Another rank's state, whose tables lie in the bytes that came. */
-typedef struct description {
-    zro_state state;
-    const size_t *blocks; /* bytes of each */
-    const char *text;
-} description;
-
 /* Finds the tables in the bytes, which must be just those and end with the end of a name. */
 static zro_status open_description(description *d, void *bytes, size_t n)
 {
     zro_state *s = &d->state;
-    int good = n >= sizeof *s;
+    int good = n >= sizeof *d;
 
     if (good) {
-        memcpy(s, bytes, sizeof *s);
+        memcpy(d, bytes, sizeof *d);
         good = s->n_groups <= n && s->n_values <= n && s->n_params <= n && s->n_slots <= n && s->n_schedules <= n
-               && s->n_positions <= n && s->n_numbers <= n && s->n_blocks <= n && s->text_end > 0
+               && s->n_positions <= n && s->n_numbers <= n && d->n_small <= n && s->n_blocks <= n && s->text_end > 0
                && s->text_end <= n; /* so that the sum of the tables fits into a size_t */
     }
-    if (!good || description_bytes(s) != n || ((const char *)bytes)[n - 1] != '\0')
+    if (!good || description_bytes(d) != n || ((const char *)bytes)[n - 1] != '\0')
         return zro__fail(ZRO_ERR_FORMAT, "state_broadcast: a description of %zu bytes is broken", n);
-    s->groups = (void *)((zro_state *)bytes + 1);
+    s->groups = (void *)((description *)bytes + 1);
     s->values = (void *)(s->groups + s->n_groups);
     s->params = (void *)(s->values + s->n_values);
     s->slots = (void *)(s->params + s->n_params);
     s->schedules = (void *)(s->slots + s->n_slots);
     s->positions = (void *)(s->schedules + s->n_schedules);
     s->numbers = (void *)(s->positions + s->n_positions);
-    d->blocks = (void *)(s->numbers + s->n_numbers);
+    d->small = (void *)(s->numbers + s->n_numbers);
+    d->blocks = (void *)(d->small + d->n_small);
     d->text = (const void *)(d->blocks + s->n_blocks);
     return ZRO_OK;
 }
@@ -138,50 +161,6 @@ static zro_status add_slots(const description *d, zro_state *s)
     return st;
 }
 
-/* ---- slots of one element ---- */
-
-static int is_small(const zro__state_slot *slot)
-{
-    return slot->name != ZRO__STATE_NONE && slot->count == 1;
-}
-
-/* One block with room for all slots of one element.  `has_own`: the slots have their own memory, and the block is a copy. */
-static zro_status take_small(zro_state *s, int has_own, zro__state_block *block)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < s->n_slots; i++)
-        n += (size_t)is_small(&s->slots[i]);
-    block->bytes = n * sizeof(double); /* no element is larger */
-    block->data = zro__alloc(NULL, ZRO__KIND_STATE, block->bytes);
-    if (block->data == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: %zu single numbers", n);
-    for (size_t i = 0; i < s->n_slots; i++) {
-        zro__state_slot *slot = &s->slots[i];
-
-        if (!is_small(slot))
-            continue;
-        if (has_own)
-            memcpy(block->data + block->used, slot->data, slot->bytes);
-        else
-            slot->data = block->data + block->used;
-        block->used += sizeof(double);
-    }
-    return ZRO_OK;
-}
-
-/* The block becomes the state's. */
-static zro_status keep_small(zro_state *s, const zro__state_block *block)
-{
-    zro__state_block *b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
-
-    if (b == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory");
-    *b = *block;
-    s->first_block = s->last_block = b;
-    return ZRO_OK;
-}
-
 static zro_status add_numbers(const description *d, zro_state *s)
 {
     const zro_state *from = &d->state;
@@ -200,8 +179,28 @@ static zro_status add_numbers(const description *d, zro_state *s)
     return st == ZRO_OK ? zro__state_check_schedules(s) : st;
 }
 
-/* A state as described, with slots that have no memory yet. */
-static zro_status build(const description *d, zro_state **out)
+/* Memory for the slots of one element alone, with their data. */
+static zro_status take_small(const description *d, zro_state *s)
+{
+    zro__state_block *b = s->first_block = s->last_block = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
+    size_t bytes = d->n_small * sizeof *d->small;
+
+    if (count_small(s) != d->n_small)
+        return zro__fail(ZRO_ERR_FORMAT, "state_broadcast: %zu single numbers for %zu slots", d->n_small, count_small(s));
+    if (b == NULL || (b->data = zro__alloc(NULL, ZRO__KIND_STATE, bytes)) == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: %zu single numbers", d->n_small);
+    b->used = b->bytes = bytes;
+    (void)put(b->data, d->small, bytes);
+    for (size_t i = 0, at = 0; i < s->n_slots; i++)
+        if (is_small(&s->slots[i])) {
+            s->slots[i].data = b->data + at;
+            at += sizeof *d->small;
+        }
+    return ZRO_OK;
+}
+
+/* A state as described, with memory for its slots. */
+static zro_status build(const description *d, int whole, zro_state **out)
 {
     zro_status st = zro_state_create(text_at(d, d->state.rule), out);
     size_t sum = 0;
@@ -219,7 +218,9 @@ static zro_status build(const description *d, zro_state **out)
             sum = SIZE_MAX;
     if (st == ZRO_OK && sum != (*out)->extent)
         st = zro__fail(ZRO_ERR_FORMAT, "state_broadcast: the blocks have %zu bytes, the slots %zu", sum, (*out)->extent);
-    return st;
+    if (st != ZRO_OK)
+        return st;
+    return whole ? zro__state_take(*out) : take_small(d, *out);
 }
 
 /* ---- the call ---- */
@@ -258,34 +259,17 @@ static zro_status send_blocks(zro_group *g, const zro_state *s, const descriptio
     return st;
 }
 
-/* Everybody's memory for what is sent after the description; that of `small` is the caller's until it is kept. */
-static zro_status prepare(zro_state *s, int gives, int whole, zro__state_block *small)
-{
-    zro_status st;
-
-    if (whole)
-        return gives ? ZRO_OK : zro__state_take(s);
-    st = take_small(s, gives, small);
-    if (st == ZRO_OK && !gives) {
-        st = keep_small(s, small);
-        if (st != ZRO_OK)
-            zro__free(small->data);
-    }
-    return st;
-}
-
 /* Inside the lane; *state is the root's, or becomes this rank's. */
 static zro_status exchange(zro_group *g, zro_state **state, int root, int whole, zro_status st)
 {
     const int gives = g->ranks.board.rank == root;
-    zro__state_block small = { 0 };
     description d;
     char *mine = NULL;
     void *bytes = NULL;
     size_t n = 0;
 
     if (st == ZRO_OK && gives)
-        st = describe(*state, &mine, &n);
+        st = describe(*state, whole, &mine, &n);
     st = zro__vote(&g->ranks.board, ZRO__CALL_BROADCAST_BYTES, st);
     if (st == ZRO_OK)
         st = zro_broadcast_bytes(g, mine, n, root, &bytes, &n);
@@ -294,16 +278,10 @@ static zro_status exchange(zro_group *g, zro_state **state, int root, int whole,
         return st;
     st = open_description(&d, bytes, n);
     if (st == ZRO_OK && !gives)
-        st = build(&d, state);
-    if (st == ZRO_OK)
-        st = prepare(*state, gives, whole, &small);
+        st = build(&d, whole, state);
     st = zro__vote(&g->ranks.board, ZRO__CALL_BROADCAST_BYTES, st);
     if (st == ZRO_OK && whole)
         st = send_blocks(g, *state, &d, root);
-    else if (st == ZRO_OK)
-        st = zro_broadcast(g, small.data, small.bytes, ZRO_U8, root);
-    if (gives)
-        zro__free(small.data);
     zro_bytes_free(bytes);
     return st;
 }

@@ -279,7 +279,7 @@ static zro_status consolidate_to(zro_optim *opt, zro__call call, int to, int wit
         mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: to = %d, must be one of %d ranks or ZRO_ALL", to,
                          zro__optim_ranks(opt));
     if (mine == ZRO_OK && with_data)
-        mine = zro__optim_check_data(opt);
+        mine = zro__optim_check_data(opt, 0, opt->n_params);
     g.gets = !zro__cycle_is_shared(opt->cycle) || to == ZRO_ALL || to == zro__optim_rank(opt);
     st = zro__optim_leave(opt, consolidate(&g, mine));
     zro__arena_free(&g.arena);

@@ -220,14 +220,6 @@ static void say_left_out(const loading *l)
              l->opt->rule != NULL ? l->opt->rule->name : "an optimizer without a rule");
 }
 
-/* Finds where the parameters are, which will be written and delivered. */
-static zro_status check_data(zro_optim *opt)
-{
-    zro_status st = zro__optim_check_data(opt);
-
-    return st == ZRO_OK && opt->group != NULL ? zro__batches_inspect(opt->group, opt->updater.publish) : st;
-}
-
 static zro_status check_all(loading *l)
 {
     const float scale = (float)l->state->progress.scale;
@@ -243,7 +235,10 @@ static zro_status check_all(loading *l)
             st = check_slots(l, i, zro__plan_table(l->opt->plan)[i].group);
         l->has_data |= l->state->params[i].data != ZRO__STATE_NONE;
     }
-    return st == ZRO_OK && l->has_data ? check_data(l->opt) : st;
+    if (st == ZRO_OK && l->has_data) /* finds where the parameters are, which will be written and delivered */
+        st = zro__optim_check_data(l->opt, 0, l->opt->n_params);
+    return st == ZRO_OK && l->has_data && l->opt->group != NULL ? zro__batches_inspect(l->opt->group, l->opt->updater.publish)
+                                                                : st;
 }
 
 /* ---- preparing ---- */

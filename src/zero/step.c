@@ -50,21 +50,16 @@ static zro_status check_place(const zro__entry *e, size_t index)
     return ZRO_OK;
 }
 
-static zro_status check_data(const zro__entry *e, size_t index)
-{
-    if (e->param->data == NULL && e->count > 0)
-        return zro__param_fail(ZRO_ERR_INVALID, e->name, index, "data is NULL");
-    return ZRO_OK;
-}
-
-zro_status zro__optim_check_data(const zro_optim *opt)
+zro_status zro__optim_check_data(const zro_optim *opt, size_t first, size_t end)
 {
     zro_status st = ZRO_OK;
 
-    for (size_t i = 0; st == ZRO_OK && i < opt->n_params; i++) {
-        st = check_place(&opt->params[i], i);
-        if (st == ZRO_OK)
-            st = check_data(&opt->params[i], i);
+    for (size_t i = first; st == ZRO_OK && i < end; i++) {
+        const zro__entry *e = &opt->params[i];
+
+        st = check_place(e, i);
+        if (st == ZRO_OK && e->param->data == NULL && e->count > 0)
+            st = zro__param_fail(ZRO_ERR_INVALID, e->name, i, "data is NULL");
     }
     return st;
 }
@@ -244,13 +239,7 @@ static zro_status check_publish(const zro_optim *opt, size_t first, size_t end, 
         return zro__fail(ZRO_ERR_INVALID, "param_publish: there is no parameter %zu, only %zu of them", first, opt->n_params);
     if (root < 0 || root >= zro__optim_ranks(opt))
         return zro__fail(ZRO_ERR_INVALID, "param_publish: root = %d, must be one of %d ranks", root, zro__optim_ranks(opt));
-    for (size_t i = first; i < end; i++) {
-        zro_status st = check_data(&opt->params[i], i);
-
-        if (st != ZRO_OK)
-            return st;
-    }
-    return ZRO_OK;
+    return zro__optim_check_data(opt, first, end);
 }
 
 zro_status zro_param_publish(zro_optim *opt, size_t param, int root)

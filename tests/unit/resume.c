@@ -754,7 +754,7 @@ static void broken_files_are_named(void **state)
         { WITH("", ",'schedules':[{'kind':1}]"), "", 0, "schedule 0: kind is an integer" },
         { WITH("", ",'schedules':[{'kind':''}]"), "", 0, "the name of a schedule's kind is empty" },
         { WITH("", ",'schedules':[{'kind':'a','x':true}]"), "", 0, "schedule 0: x is true, must be a number" },
-        { WITH("", ",'schedules':[{'kind':'a','x':['1']}]"), "", 0, "schedule 0: x is a text, must be a number" },
+        { WITH("", ",'schedules':[{'kind':'a','x':['1']}]"), "", 0, "schedule 0: x:0 is a text, must be a number" },
         { WITH("", ",'schedules':[{'kind':'a','x:0':1}]"), "", 0, "schedule 0: the name x:0 must not contain ':'" },
         { WITH("", ",'schedules':[{'kind':'a','':1}]"), "", 0, "the name of a schedule's number is empty" },
         { WITH("", ",'schedules':[{'kind':'a','children':-1}]"), "", 0, "children must be an integer" },
