@@ -276,7 +276,9 @@ static void check_survivors(zt_rank *t, const run *r, int backend, int *n_torn)
     }
     if (known && torn)
         CHECK(atomic_load(&first[TOLD]) == TORN || atomic_load(&last[TOLD]) == TORN);
-    CHECK(atomic_load(&first[TOLD]) == atomic_load(&last[TOLD]) || backend == ZT_FOREIGN);
+    /* Of two optimizers one survivor may fail in the second step while the other still ends the first: then it sees that one begun,
+     * and not published. */
+    CHECK(atomic_load(&first[TOLD]) == atomic_load(&last[TOLD]) || backend == ZT_FOREIGN || modes[r->mode].mode.optimizers > 1);
     if (atomic_load(&first[TOLD]) == WHOLE && atomic_load(&last[TOLD]) == WHOLE)
         CHECK(atomic_load(&first[NOW]) == atomic_load(&last[NOW])
               && atomic_load(&first[NOW + 1]) == atomic_load(&last[NOW + 1]));
