@@ -26,11 +26,11 @@ struct zro_ddp {
     zro__views *views;  /* of gradients, or NULL */
     zro_switch no_sync; /* for the next forward */
     double weight;      /* of this rank, for the next forward */
-    int has_synced;     /* 1: there was an iteration in which gradients travelled and that did not fail; as of the last forward */
-    int regrouped;      /* 1: buckets were formed in the order in which gradients became ready */
-    atomic_uint *seen;  /* by parameter: how often it became ready in this iteration */
-    uint32_t *learned;  /* static graph, by parameter: how often it becomes ready in every iteration */
-    size_t *ready;      /* the parameters in the order in which they became ready in the first iteration that syncs */
+    int has_synced; /* 1: there was an iteration in which gradients travelled and that did not fail; as of the last forward */
+    int regrouped;  /* 1: buckets were formed in the order in which gradients became ready */
+    atomic_uint *seen; /* by parameter: how often it became ready in this iteration */
+    uint32_t *learned; /* static graph, by parameter: how often it becomes ready in every iteration */
+    size_t *ready;     /* the parameters in the order in which they became ready in the first iteration that syncs */
     atomic_size_t n_ready;
     zro_hook_fn hook; /* or NULL */
     void *hook_user;
