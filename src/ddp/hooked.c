@@ -85,7 +85,7 @@ static char *pack(zro_ddp *d, const zro__bucket *b)
 
         if (!zro__param_has_grad(p))
             memset(to, 0, grad_bytes(p));
-        else if (!adjacent)
+        else if (!adjacent && grad_bytes(p) > 0) /* without elements it may be NULL */
             memcpy(to, p->grad, grad_bytes(p));
     }
     return base;
@@ -100,7 +100,7 @@ static void unpack(zro_ddp *d, const zro__bucket *b, const char *base)
 
         if (!d->any[i] || p->requires_grad == 0)
             continue;
-        if (p->grad != base + d->first[i] * size)
+        if (p->grad != base + d->first[i] * size && grad_bytes(p) > 0)
             memcpy(p->grad, base + d->first[i] * size, grad_bytes(p));
         zro__param_mark(p, 1);
     }
