@@ -17,6 +17,13 @@ static size_t grad_bytes(const zro_param *p)
     return zro_param_count(p) * zro_dtype_bytes(zro__param_grad_type(p));
 }
 
+/* A gradient without elements may be NULL. */
+static void copy_grad(void *to, const void *from, const zro_param *p)
+{
+    if (grad_bytes(p) > 0)
+        memcpy(to, from, grad_bytes(p));
+}
+
 zro_status zro__ddp_prepare_hook(zro_ddp *d)
 {
     size_t bytes = 0, most = 0;
@@ -77,7 +84,7 @@ static char *pack(zro_ddp *d, const zro__bucket *b)
         if (!zro__param_has_grad(p))
             memset(to, 0, grad_bytes(p));
         else if (!adjacent)
-            memcpy(to, p->grad, grad_bytes(p));
+            copy_grad(to, p->grad, p);
     }
     return base;
 }
@@ -92,7 +99,7 @@ static void unpack(zro_ddp *d, const zro__bucket *b, const char *base)
         if (!d->any[i] || p->requires_grad == 0)
             continue;
         if (p->grad != base + d->first[i] * size)
-            memcpy(p->grad, base + d->first[i] * size, grad_bytes(p));
+            copy_grad(p->grad, base + d->first[i] * size, p);
         zro__param_mark(p, 1);
     }
 }
