@@ -590,10 +590,11 @@ ZRO_MUST zro_status zro_buckets_form(const zro_param *params, const size_t *orde
  * parameter may be touched.
  *
  * An optimizer that was created with config.ddp is attached: it consumes the gradients.  They are then averaged by their owners
- * alone: where all gradients are group memory of one machine, in the step itself, in one pass over memory with the update;
- * elsewhere as buckets become ready.  After backward_end `grad` is not the average then (zro_ddp_average makes it so), and the step
- * clears grad_present.  All attached optimizers must step before the next forward.  Parameters of the ddp that no attached optimizer
- * has are averaged for all ranks, and their grad_present is the program's to clear.
+ * alone: where all gradients are group memory of one machine, and arrays lie at the same offsets on all ranks (as
+ * zro_params_alloc hands them out), in the step itself, in one pass over memory with the update; elsewhere as buckets become
+ * ready.  After backward_end `grad` is not the average then (zro_ddp_average makes it so), and the step clears grad_present.
+ * All attached optimizers must step before the next forward.  Parameters of the ddp that no attached optimizer has are averaged
+ * for all ranks, and their grad_present is the program's to clear.
  *
  * Presence: a gradient that some ranks do not have counts as zeros there; one that no rank has is absent: it is not updated,
  * decayed or counted.  After an average all ranks have the union.  Frozen parameters have none. */
