@@ -2,7 +2,7 @@
 #
 # `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= FAULTS= JOBS= BASE=  (see scripts/check).
 PREFIX ?= /usr/local
-export ONLY BACKEND KERNELS SAN FAST SEED FAULTS JOBS BASE GOLDEN DESTDIR
+export ONLY BACKEND KERNELS SAN FAST OVERLAP SEED FAULTS JOBS BASE GOLDEN DESTDIR
 
 .PHONY: all check check-full check-all check-big check-list demo golden mutants bench format format-check layers header size install clean help
 

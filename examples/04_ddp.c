@@ -5,6 +5,7 @@
  * The optimizer is attached to the ddp: its step averages, updates and publishes in one pass over memory, and its state is
  * divided over the ranks.  The network learns y = sin(a) cos(b). */
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <zro.h>
@@ -73,17 +74,23 @@ int main(void)
 
     random = 100 + (unsigned)zro_group_rank(ranks); /* each rank has samples of its own */
     for (int step = 0; step < STEPS; step++) {
+        uint64_t mark;
+
         zro_must(zro_ddp_forward(ddp));
+        mark = zro_trace_begin(ranks); /* with ZRO_TRACE=FILE forward and backward are seen in it, beside what zro does */
         for (int k = 0; k < BATCH; k++)
             x[0][k][0] = random_in(&random, -2, 2), x[0][k][1] = random_in(&random, -2, 2);
         for (int l = 0; l < LAYERS; l++)
             forward(p[l].data, l);
+        zro_trace_end(ranks, mark, "forward");
+        mark = zro_trace_begin(ranks);
         for (int k = 0; k < BATCH; k++)
             d[LAYERS][k][0] = 2.0f / BATCH * (x[LAYERS][k][0] - sinf(x[0][k][0]) * cosf(x[0][k][1]));
         for (int l = LAYERS - 1; l >= 0; l--) {
             backward(p[l].data, p[l].grad, l);
             zro_must(zro_ddp_grad_ready(ddp, (size_t)l)); /* until the step is done, nobody touches this layer */
         }
+        zro_trace_end(ranks, mark, "backward");
         zro_must(zro_ddp_backward_end(ddp));
         zro_must(zro_optim_step(opt, NULL));
     }

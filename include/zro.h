@@ -2,7 +2,7 @@
  *
  * One header, in tiers: status | types | settings | links | groups | starting ranks | collective calls | submitted work |
  * group memory | parameters | plan | data parallel | hooks | optimizer | state | schedules | save and resume | lbfgs |
- * statistics | tables: rule.
+ * trace | statistics | tables: rule.
  *
  * Words.  A rank is one process or thread that takes part; a group is a set of ranks that talk to each other.  "Collective"
  * calls are made by every rank of the group, in the same order on all; "local" calls concern the calling rank alone and
@@ -34,7 +34,7 @@ extern "C" {
 #define ZRO_MUST
 #endif
 
-#define ZRO_VERSION "0.1.0"
+#define ZRO_VERSION "0.2.0"
 
 /* ---- status ---- */
 
@@ -67,7 +67,7 @@ ZRO_API void zro_must(zro_status status);
 ZRO_API const char *zro_status_name(zro_status status);
 ZRO_API const char *zro_status_text(zro_status status);
 
-/* The version of the library that is running, e.g. "0.1.0" (ZRO_VERSION is that of the header). */
+/* The version of the library that is running, e.g. "0.2.0" (ZRO_VERSION is that of the header). */
 ZRO_API const char *zro_version(void);
 
 /* The sizes of the public structs as the library was built, for bindings that declare them again. */
@@ -220,10 +220,11 @@ typedef struct zro_group_config {
     /* Carries messages between ranks that share no memory; given on all ranks or on none; the table is copied.  Under MPI it
      * must be NULL, because MPI is the link. */
     const zro_link *link;
+    const char *trace; /* the file that a trace is written to ("trace", below); NULL: there is none */
 } zro_group_config;
 
 /* clang-format off */
-#define ZRO_GROUP_CONFIG_INIT { sizeof(zro_group_config), ZRO_SETTINGS_INIT, 600000, NULL, ZRO_MACHINE_AUTO, NULL }
+#define ZRO_GROUP_CONFIG_INIT { sizeof(zro_group_config), ZRO_SETTINGS_INIT, 600000, NULL, ZRO_MACHINE_AUTO, NULL, NULL }
 /* clang-format on */
 
 ZRO_API void zro_group_config_init(zro_group_config *config);
@@ -232,7 +233,7 @@ ZRO_API void zro_group_config_init(zro_group_config *config);
  * libzro_mpi (zro_mpi.h); or, started by hand or with ZRO_SIZE=1, a group of one.
  *
  * Collective.  A field of `config` that has its default (NULL: all fields have) is read from the environment: ZRO_THREADS,
- * ZRO_KERNELS (auto, base, avx2, avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug), ZRO_CELLS (numbers separated by commas), ZRO_MACHINE, ZRO_TIMEOUT_MS.  An empty variable counts as not set.
+ * ZRO_KERNELS (auto, base, avx2, avx512), ZRO_FAST (on, off), ZRO_LOG (off, warn, info, debug), ZRO_CELLS (numbers separated by commas), ZRO_MACHINE, ZRO_TIMEOUT_MS, ZRO_TRACE (a path).  An empty variable counts as not set.
  *
  * INVALID      a variable is malformed; the text names it
  * UNSUPPORTED  an MPI launcher has started more than one task of a program that is not linked with libzro_mpi, or that is
@@ -301,7 +302,8 @@ typedef int (*zro_rank_fn)(void *user, zro_group *group);
  * LOST   a rank was killed; the text names rank and signal */
 ZRO_MUST zro_status zro_spawn(const zro_group_config *config, int size, zro_rank_fn fn, void *user);
 
-/* The same with threads of this process.  A rank that ends by pthread_exit is lost. */
+/* The same with threads of this process.  A rank that ends by pthread_exit is lost, and so is one whose function returns while it has
+ * other groups or optimizers that are not destroyed. */
 ZRO_MUST zro_status zro_spawn_threads(const zro_group_config *config, int size, zro_rank_fn fn, void *user);
 
 /* ---- collective calls ---- */
@@ -505,8 +507,8 @@ typedef struct zro_plan_config {
     zro_partition partition;
     zro_switch shard_buckets; /* of BUCKETS: a bucket is cut between parameters; its pieces go to the least loaded ranks */
 
-    /* Of BUCKETS: indices of parameters, bucket after bucket, each parameter once.  NULL: one bucket for each type and device
-     * tag, as flat has them. */
+    /* Of BUCKETS and FLAT: indices of parameters, bucket after bucket, each parameter once.  NULL: one bucket for each type and device
+     * tag; an optimizer with overlap whose partition is flat takes the buckets of its ddp, as they were formed at creation. */
     const size_t *bucket_params;
     const size_t *bucket_lengths; /* how many of bucket_params are in each bucket */
     size_t n_buckets;             /* the number of bucket_lengths */
@@ -590,9 +592,9 @@ ZRO_MUST zro_status zro_buckets_form(const zro_param *params, const size_t *orde
  * parameter may be touched.
  *
  * An optimizer that was created with config.ddp is attached: it consumes the gradients.  They are then averaged by their owners
- * alone: where all gradients are group memory of one machine, and arrays lie at the same offsets on all ranks (as
- * zro_params_alloc hands them out), in the step itself, in one pass over memory with the update; elsewhere as buckets become
- * ready.  After backward_end `grad` is not the average then (zro_ddp_average makes it so), and the step clears grad_present.
+ * alone: where all ranks are on one machine, in the step itself, in one pass over memory with the update (fastest in memory
+ * that zro_params_alloc hands out, since owners then read the gradients of all ranks where they lie); elsewhere, with a hook, and
+ * for a rule that needs whole parameters, as buckets become ready.  After backward_end `grad` is not the average then (zro_ddp_average makes it so), and the step clears grad_present.
  * All attached optimizers must step before the next forward.  Parameters of the ddp that no attached optimizer has are averaged
  * for all ranks, and their grad_present is the program's to clear.
  *
@@ -615,13 +617,22 @@ typedef struct zro_ddp_config {
     zro_switch broadcast;         /* ON: create copies rank 0's values of parameters and buffers to all ranks */
     zro_switch broadcast_buffers; /* ON: every forward copies rank 0's buffers to all ranks, unless under no_sync */
     zro_switch weighted;          /* ON: the average is weighted by zro_ddp_set_weight */
-    const zro_param *buffers;     /* of the model, such as running averages: data that is not trained; copied */
+    const zro_param *buffers;     /* of the model, such as running averages: data that is not trained; the list is copied */
     size_t n_buffers;
     zro_hook_fn hook; /* NULL: buckets are averaged */
     void *hook_user;  /* handed to the hook */
+
+    /* Instead of bucket_bytes, which is 0 then: one limit per bucket, as in zro_buckets_form.  Copied. */
+    const size_t *bucket_limits;
+    size_t n_bucket_limits; /* 0: there are none */
+
+    /* ON: grad_ready copies what other ranks own of a gradient in the program's own memory into group memory, where their steps read it.
+     * Takes as much group memory per rank as the gradients.  Changes no result; has no effect with one rank, a hook or ranks of several
+     * machines, on gradients that zro handed out, and on parameters that no attached optimizer consumes. */
+    zro_switch stage_grads;
 } zro_ddp_config;
 /* clang-format off */
-#define ZRO_DDP_CONFIG_INIT { sizeof(zro_ddp_config), 0, ZRO_OFF, ZRO_OFF, ZRO_OFF, ZRO_ON, ZRO_ON, ZRO_OFF, NULL, 0, NULL, NULL }
+#define ZRO_DDP_CONFIG_INIT { sizeof(zro_ddp_config), 0, ZRO_OFF, ZRO_OFF, ZRO_OFF, ZRO_ON, ZRO_ON, ZRO_OFF, NULL, 0, NULL, NULL, NULL, 0, ZRO_OFF }
 /* clang-format on */
 ZRO_API void zro_ddp_config_init(zro_ddp_config *config);
 
@@ -641,8 +652,8 @@ ZRO_API void zro_ddp_destroy(zro_ddp *ddp);
  *        averaged by zro_ddp_average, nor dropped by zero_grad */
 ZRO_MUST zro_status zro_ddp_forward(zro_ddp *ddp);
 
-/* Says that the gradient of parameter i is final in this iteration, and present; of several at once.  Any thread may call these,
- * also several threads at a time.  Local: they never wait for a peer.
+/* grad_ready: says that the gradient of parameter i is final in this iteration, and present.  grads_ready: the same of n parameters.
+ * Any thread may call these, also several threads at a time.  Local: they never wait for a peer.
  *
  * INVALID  there is no such parameter
  * STATE    there is no iteration; the parameter was ready already (with static_graph: more often than in the first iteration); it
@@ -659,6 +670,13 @@ ZRO_MUST zro_status zro_ddp_unused(zro_ddp *ddp, size_t i);
  * STATE  a parameter never became ready (PEER on other ranks, at the latest in their step); the text names parameter and rank */
 ZRO_MUST zro_status zro_ddp_backward_end(zro_ddp *ddp);
 
+/* A whole iteration, forward to backward_end, in which this rank has no gradients, whatever find_unused says: for a program whose ranks
+ * follow each other by a protocol of their own instead of a join.  All ranks' gradients are averaged as always, and their number
+ * stays the divisor.  Collective.
+ *
+ * STATE  as of forward; with static_graph this would be the first iteration, from which nothing can be learned here (PEER on the others) */
+ZRO_MUST zro_status zro_ddp_shadow(zro_ddp *ddp);
+
 /* ON: from the next forward on iterations are micro-batches whose gradients add up on each rank and do not travel, until it is OFF
  * again.  Local; the same on all ranks. */
 ZRO_MUST zro_status zro_ddp_no_sync(zro_ddp *ddp, zro_switch on);
@@ -667,8 +685,8 @@ ZRO_MUST zro_status zro_ddp_no_sync(zro_ddp *ddp, zro_switch on);
  * weights.  Local; needs `weighted`. */
 ZRO_MUST zro_status zro_ddp_set_weight(zro_ddp *ddp, double weight);
 
-/* Makes all gradients the average on all ranks where that is still to be done, that is, with attached optimizers; their steps take
- * it from there.  Between backward_end and the step.  Collective.
+/* Makes the gradients that attached optimizers consume the average on all ranks, as the others are after backward_end; the steps go
+ * on from there.  Called between backward_end and the step.  Collective.
  *
  * STATE  there is no iteration that has ended; it failed, or was under no_sync */
 ZRO_MUST zro_status zro_ddp_average(zro_ddp *ddp);
@@ -678,7 +696,7 @@ ZRO_MUST zro_status zro_ddp_average(zro_ddp *ddp);
  * MISMATCH  they differ; the text names the first parameter that does, and a rank whose values are not rank 0's */
 ZRO_MUST zro_status zro_ddp_check(zro_ddp *ddp);
 
-/* Another hook from the next forward on; NULL: buckets are averaged.  Collective. */
+/* Sets another hook, which counts from the next forward on; NULL: buckets are averaged.  Collective. */
 ZRO_MUST zro_status zro_ddp_set_hook(zro_ddp *ddp, zro_hook_fn hook, void *user);
 
 /* The buckets as they are now, as in zro_buckets_form; both arrays belong to the ddp and are valid until its next forward.
@@ -686,6 +704,29 @@ ZRO_MUST zro_status zro_ddp_set_hook(zro_ddp *ddp, zro_hook_fn hook, void *user)
  * only if the graph is static.  Local. */
 ZRO_MUST zro_status zro_ddp_buckets(const zro_ddp *ddp, const size_t **bucket_params, const size_t **bucket_lengths,
                                     size_t *n_buckets);
+
+/* Which of n samples a rank trains on: those of PyTorch's DistributedSampler.  The samples stand in an order, 0, 1, 2, ... or shuffled, and
+ * are dealt out to the ranks in turn.  Every rank gets the same number, zro_sample_count: if n is not divisible by the number of
+ * ranks, the order begins again, or with drop_last its end is left out.
+ *
+ * zro_sample_indices writes those of a rank from its first-th on, `count` of them, so that a program may ask batch by batch, and go
+ * on after a resume.  A shuffled order depends on n, seed and epoch alone, so all ranks have the same one; it is a permutation of
+ * zro's own, not PyTorch's.  Pure: without a group, without memory, on any thread.
+ *
+ * INVALID  rank or size is out of range; there are not so many samples; out is NULL */
+typedef struct zro_sample_config {
+    size_t struct_size;
+    zro_switch drop_last;
+    zro_switch shuffle;
+    uint64_t seed, epoch; /* with shuffle: a program sets another epoch for each pass over the samples */
+} zro_sample_config;
+/* clang-format off */
+#define ZRO_SAMPLE_CONFIG_INIT { sizeof(zro_sample_config), ZRO_OFF, ZRO_OFF, 0, 0 }
+/* clang-format on */
+ZRO_API void zro_sample_config_init(zro_sample_config *config);
+ZRO_API size_t zro_sample_count(size_t n, int size, zro_switch drop_last);
+ZRO_MUST zro_status zro_sample_indices(size_t n, int rank, int size, const zro_sample_config *config, size_t first,
+                                       size_t count, size_t *out);
 
 /* ---- hooks ---- */
 
@@ -701,7 +742,8 @@ ZRO_MUST zro_status zro_ddp_buckets(const zro_ddp *ddp, const size_t **bucket_pa
  *   in the buffer, and its *count elements.
  * set_buffer: `data`, as many elements of `dtype`, is the buffer from now on.  It is read when the hook has returned, and must
  *   stay until the hook is called again or backward_end returns; elements of another floating-point type are converted.
- * group: of the ranks, for calls of the hook.
+ * group: all ranks, for collective calls of the hook.
+ * divisor: by what an average divides: the number of ranks or, if a join says so, of those that have inputs.
  *
  * `count` and `dtype` may be NULL.  All are local. */
 ZRO_API size_t zro_bucket_index(const zro_bucket *bucket);
@@ -712,6 +754,7 @@ ZRO_API size_t zro_bucket_param(const zro_bucket *bucket, size_t i);
 ZRO_API void *zro_bucket_grad(const zro_bucket *bucket, size_t i, size_t *count);
 ZRO_API void zro_bucket_set_buffer(zro_bucket *bucket, void *data, zro_dtype dtype);
 ZRO_API zro_group *zro_bucket_group(const zro_bucket *bucket);
+ZRO_API double zro_bucket_divisor(const zro_bucket *bucket);
 
 /* all_reduce: averages the buffer, as without a hook (which is faster); not weighted.  none: leaves each rank its own gradients.
  * bf16, f16: the same as all_reduce with values rounded to that type before they travel, and the result again.
@@ -732,6 +775,118 @@ ZRO_MUST zro_status zro_hook_bf16(void *user, zro_bucket *bucket);
 ZRO_MUST zro_status zro_hook_f16(void *user, zro_bucket *bucket);
 ZRO_MUST zro_status zro_hook_bf16_wrap(void *user, zro_bucket *bucket);
 ZRO_MUST zro_status zro_hook_f16_wrap(void *user, zro_bucket *bucket);
+
+/* ---- join ---- */
+
+/* Training on inputs of which ranks have different numbers, which nobody knows beforehand:
+ *
+ *     zro_ddp_joinable(ddp, &joinable);
+ *     zro_join_create(ranks, &joinable, 1, NULL, &join);
+ *     while (there is another input) { ... forward, backward, step, as without a join ... }
+ *     zro_join_run(join);                  until all ranks have run out
+ *
+ * A rank that has run out of inputs shadows the others: it has no gradients, and takes part in everything that they do, among it the
+ * update of what it owns.  So training with a sharded optimizer gives the same bits as with one that is not sharded.
+ *
+ * Under a join each collective call on a listed handle begins with a small exchange, in which ranks say what they are about to do, or
+ * that they have run out.  All ranks that have inputs make the same calls in the same order.  A rank that has run out follows them
+ * in zro_ddp_forward and backward, under no_sync or not, zro_ddp_average, zro_optim_step, step_local, publish, clip_grad_norm,
+ * clip_grad_value, which is collective under a join, and grad_norm; it takes the groups' values, the loss scale and requires_grad from the lowest rank that has inputs, and its rules get
+ * the pointer of zro_optim_set_user.  Other collective calls on these handles are STATE while some ranks have run out.
+ * Between zro_ddp_forward and zro_ddp_backward_end no other call under the join can be made (STATE).
+ *
+ * Averages are divided by the number of all ranks, or of those that have inputs (divide_by); weighted averages by the sum of the
+ * weights, of which a rank without inputs has none.  Buffers come from the highest rank that has inputs.  When all ranks have run
+ * out, all get parameters, buffers, group values, loss scale and the positions of schedules of the highest rank among those that ran
+ * out last.
+ *
+ * A handle is part of the join until that is destroyed.  After zro_join_run all ranks may begin again, for example with the next
+ * epoch. */
+typedef struct zro_join zro_join;
+
+typedef enum zro_divide_by { ZRO_INITIAL_RANKS = 0, ZRO_REMAINING_RANKS = 1 } zro_divide_by;
+
+/* What a joinable of the program's own learns. */
+typedef struct zro_join_info {
+    size_t struct_size;
+    uint64_t iterations;     /* begun by the first joinable since create, or since run */
+    int32_t ranks;           /* how many there are */
+    int32_t n_active;        /* how many of them still have inputs */
+    int32_t lowest, highest; /* of those; when all have run out: of those that ran out last */
+    int32_t is_active;       /* 1: this rank is, or in the end was, one of them */
+    zro_divide_by divide_by; /* as in the configuration */
+    void *settings;          /* as in the configuration */
+} zro_join_info;
+/* clang-format off */
+#define ZRO_JOIN_INFO_INIT { sizeof(zro_join_info), 0, 0, 0, 0, 0, 0, ZRO_INITIAL_RANKS, NULL }
+/* clang-format on */
+ZRO_API void zro_join_info_init(zro_join_info *info);
+
+/* Of a rank that has run out: does what the others do after zro_join_notify, for example the same collective calls with zeros. */
+typedef zro_status (*zro_shadow_fn)(void *user, const zro_join_info *info);
+
+/* On all ranks, when all have run out; is_last: this rank was among the last. */
+typedef zro_status (*zro_post_fn)(void *user, const zro_join_info *info, int is_last);
+
+/* Something that ranks do together in each iteration: a ddp with the optimizers that are attached to it (zro_ddp_joinable), another
+ * optimizer (zro_optim_joinable), or something of the program's own, which sets `shadow`, and calls zro_join_notify before its
+ * collective calls.  `post` may be set of all of them.  The functions run inside of zro_join_run, on the same thread. */
+typedef struct zro_joinable {
+    zro_shadow_fn shadow; /* of the program's own */
+    zro_post_fn post;     /* or NULL */
+    void *user;           /* handed to both; of the library's own set by the functions below, and handed to post */
+    const void *joiner;   /* the library's */
+    uint64_t reserved[4];
+} zro_joinable;
+/* clang-format off */
+#define ZRO_JOINABLE_INIT { NULL, NULL, NULL, NULL, { 0, 0, 0, 0 } }
+/* clang-format on */
+ZRO_API void zro_joinable_init(zro_joinable *joinable);
+
+/* Fill a joinable.  An optimizer that is attached to a ddp is part of that, and need not be listed; one that is not sharded may be: then
+ * ranks that have run out step it, too, and its state is the same on all ranks.  Local. */
+ZRO_MUST zro_status zro_ddp_joinable(zro_ddp *ddp, zro_joinable *out);
+
+typedef struct zro_join_config {
+    size_t struct_size;
+    zro_switch enable; /* OFF: nothing is exchanged, and run does nothing: for inputs that are known to be even */
+    zro_switch throw_on_early_termination; /* ON: when the first ranks run out, the calls of all fail (STATE) */
+    zro_divide_by divide_by;
+    void *settings; /* the program's, for its own joinables */
+} zro_join_config;
+/* clang-format off */
+#define ZRO_JOIN_CONFIG_INIT { sizeof(zro_join_config), ZRO_ON, ZRO_OFF, ZRO_INITIAL_RANKS, NULL }
+/* clang-format on */
+ZRO_API void zro_join_config_init(zro_join_config *config);
+
+/* create: joinables are copied; the join works on a duplicate of the group; handles must not be destroyed before the join's last call.
+ * Collective.
+ *
+ * destroy: local.  A rank that leaves its loop because of an error, and does not call run, calls this: the other ranks' calls under the
+ * join then fail (LOST), instead of waiting for it.  If it was in the middle of an iteration, its ddp is broken, too.
+ *
+ * INVALID   there are no joinables; one has other ranks than the group, or no function that shadows; an attached optimizer is listed
+ *           without its ddp
+ * STATE     a handle is in another join
+ * MISMATCH  the ranks passed other joinables or settings; the text says which */
+ZRO_MUST zro_status zro_join_create(zro_group *group, const zro_joinable *joinables, size_t n, const zro_join_config *config,
+                                    zro_join **out);
+ZRO_API void zro_join_destroy(zro_join *join);
+
+/* Says that this rank has inputs and will make the collective calls of joinables[joinable], which is the program's own.  Collective. */
+ZRO_MUST zro_status zro_join_notify(zro_join *join, size_t joinable);
+
+/* This rank has no inputs left: follows the others until they have none, and then brings all ranks to the same end.  A rank that has
+ * shadowed more than 1000 iterations warns once.  If it fails and no rank was lost, it may be called again.  Collective.
+ *
+ * STATE     throw_on_early_termination: some ranks have inputs left; this rank is in the middle of an iteration, or has destroyed one
+ *           of the handles, and nothing was done
+ * MISMATCH  ranks that have inputs make different calls; the text has both
+ * LOST      a rank died, or left early */
+ZRO_MUST zro_status zro_join_run(zro_join *join);
+
+/* Local. */
+ZRO_MUST zro_status zro_join_get_info(const zro_join *join, zro_join_info *info);
 
 /* ---- optimizer ---- */
 
@@ -907,6 +1062,25 @@ typedef enum zro_rounding {
     ZRO_STOCHASTIC = 1 /* bf16 parameters without masters are rounded up or down at random, so that the average is right */
 } zro_rounding;
 
+/* When an attached optimizer updates.  In all modes the results are the same, bit for bit, from the first iteration on, and the same
+ * loop serves: forward, backward, backward_end, step.
+ *
+ * AFTER_LAST   as soon as the gradients of all buckets are ready, on the library's thread; the last bucket travels while the others are
+ *              updated.  PyTorch's hook_with_zero_step.
+ * INTERLEAVED  each bucket as soon as it is ready on all ranks, in the pass over memory that averages it, while backward goes on with
+ *              the others.  PyTorch's hook_with_zero_step_interleaved.  With clipping by norm, loss scale or skip_non_finite, which
+ *              need all gradients first, it is AFTER_LAST, and a warning says so.
+ *
+ * backward_end returns when the update is done, and what that fails with; zro_optim_step then only takes note of it, and does not
+ * update again.  (A loop without that call works, too, as long as it does not change values.)  The rule gets the `user` of
+ * zro_optim_set_user, and runs on the library's thread.  From forward until zro_optim_step returns, values must not be changed
+ * (STATE).  Gradients are consumed, so zro_ddp_average, zro_optim_grad_norm and the clipping calls are STATE (use clip_norm and
+ * clip_value), and so is zro_optim_step_local.
+ *
+ * If an iteration fails while the group stays whole, as when a parameter never becomes ready, AFTER_LAST has updated nothing;
+ * INTERLEAVED has updated the buckets before that one, on all ranks alike, and the text says how many. */
+typedef enum zro_overlap { ZRO_OVERLAP_OFF = 0, ZRO_OVERLAP_AFTER_LAST = 1, ZRO_OVERLAP_INTERLEAVED = 2 } zro_overlap;
+
 /* What is done to gradients before the rule sees them, in this order, each result rounded: unscaled by 1 / loss scale; clipped
  * by norm, that is, multiplied by min(1, clip_norm / (norm + 1e-6)); clipped by value. */
 typedef struct zro_optim_config {
@@ -933,11 +1107,12 @@ typedef struct zro_optim_config {
     /* The optimizer is attached to this ddp (see "data parallel"), which has all of its parameters and the ranks of its group.  NULL:
      * it is not, and averaging gradients is somebody else's business. */
     zro_ddp *ddp;
+    zro_overlap overlap; /* of an attached optimizer with a rule: when it updates */
 } zro_optim_config;
 
 /* clang-format off */
 #define ZRO_OPTIM_CONFIG_INIT { sizeof(zro_optim_config), ZRO_SETTINGS_INIT, ZRO_ON, ZRO_NEAREST, 0, 0, 2, 0, \
-                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000, NULL, ZRO_OFF, NULL }
+                                ZRO_OFF, ZRO_OFF, 65536, 2, 0.5, 2000, NULL, ZRO_OFF, NULL, ZRO_OVERLAP_OFF }
 /* clang-format on */
 
 ZRO_API void zro_optim_config_init(zro_optim_config *config);
@@ -963,10 +1138,12 @@ typedef struct zro_optim zro_optim;
  *              is out of range, unknown or NaN; a config belongs to another rule; owners are not ranks; the text names it
  * UNSUPPORTED  the rule has no loop for an element type; this processor does not have the kernels; the partition is flat, but
  *              the rule needs whole parameters, or there is no rule
+ * STATE        the ddp is in the middle of an iteration
  * MISMATCH     the ranks passed different parameters, values or settings; the text says which */
 ZRO_MUST zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
                                      const void *rule_config, const zro_optim_config *config, zro_optim **out);
 ZRO_API void zro_optim_destroy(zro_optim *optim);
+ZRO_MUST zro_status zro_optim_joinable(zro_optim *optim, zro_joinable *out); /* see "join" */
 
 /* Adds a group of parameters, with the config given to create if it has none of its own.  The owners of earlier parameters do
  * not change.  Collective.  On failure nothing has changed. */
@@ -985,6 +1162,10 @@ ZRO_API const zro_plan *zro_optim_plan(const zro_optim *optim);
  * MISMATCH  the ranks' groups have different values; ranks that share a parameter disagree whether it has a gradient */
 ZRO_MUST zro_status zro_optim_step(zro_optim *optim, void *user);
 
+/* What the rule gets in steps whose own `user` is NULL; NULL at first.  With overlap the update begins before step is called: set it
+ * before forward; a step that passes another pointer than this one or NULL is STATE then.  Local. */
+ZRO_MUST zro_status zro_optim_set_user(zro_optim *optim, void *user);
+
 /* The same in two halves: step_local updates what this rank owns, publish brings it to all ranks.  publish without step_local
  * sends what the owners have.  Both are collective. */
 ZRO_MUST zro_status zro_optim_step_local(zro_optim *optim, void *user);
@@ -1002,7 +1183,7 @@ ZRO_MUST zro_status zro_param_publish(zro_optim *optim, size_t param, int root);
 ZRO_API size_t zro_optim_describe(const zro_optim *optim, char *text, size_t bytes);
 
 /* Calls fn, which computes gradients and *loss, then steps; if fn fails, its status is returned (PEER on other ranks) and
- * nothing is stepped.  `loss` may be NULL. */
+ * nothing is stepped (with overlap: nothing more than fn itself has done).  `loss` may be NULL. */
 typedef zro_status (*zro_closure_fn)(void *user, double *loss);
 ZRO_MUST zro_status zro_optim_step_closure(zro_optim *optim, zro_closure_fn fn, void *fn_user, void *user, double *loss);
 
@@ -1045,12 +1226,21 @@ ZRO_API size_t zro_optim_slots(const zro_optim *optim);                    /* ho
 ZRO_API const char *zro_optim_slot_name(const zro_optim *optim, size_t i); /* NULL if there is no i-th slot */
 ZRO_MUST zro_status zro_optim_slot(const zro_optim *optim, size_t param, const char *name, zro_slot *slot);
 
+/* Sets this rank's part of a slot: as many elements as zro_optim_slot says, of any floating-point type, are copied from `data`, and
+ * the slot is present from then on.  `data` NULL: the slot is absent again, and begins anew in the parameter's next step.  A slot
+ * that the group's values do not need yet gets its memory now.  For programs that keep states in a form of their own; a whole state
+ * is loaded by zro_optim_load.  A rank that owns nothing of the parameter does nothing.  Local.
+ *
+ * INVALID      as zro_optim_slot
+ * UNSUPPORTED  the elements are integers */
+ZRO_MUST zro_status zro_optim_set_slot(zro_optim *optim, size_t param, const char *name, zro_dtype dtype, const void *data);
+
 /* Clip the gradients in place, as they are now.  norm: computes the norm over all gradients (`norm` may be NULL) and multiplies
  * them by min(1, max_norm / (norm + 1e-6)); norm_type is 2, INFINITY or any p > 0; a norm or factor that is not finite goes
  * into the gradients, as in PyTorch.  value: holds them within +-max_value (> 0).  Absent gradients do not count.  With a loss
  * scale, gradients are still scaled when these are called: use clip_norm and clip_value of zro_optim_config instead.
  *
- * Each owner's gradients count, and are what is clipped.  norm: collective; value: local.
+ * Each owner's gradients count, and are what is clipped.  norm: collective; value: local, but collective under a join.
  *
  * STATE  the optimizer is attached to a ddp, and zro_ddp_average was not called: its gradients are not averaged yet */
 ZRO_MUST zro_status zro_clip_grad_norm(zro_optim *optim, double max_norm, double norm_type, double *norm);
@@ -1363,6 +1553,26 @@ ZRO_MUST zro_status zro_lbfgs_step(zro_lbfgs *lbfgs, zro_closure_fn fn, void *us
 ZRO_API uint64_t zro_lbfgs_evaluations(const zro_lbfgs *lbfgs);
 ZRO_API uint64_t zro_lbfgs_iterations(const zro_lbfgs *lbfgs);
 ZRO_API void zro_lbfgs_destroy(zro_lbfgs *lbfgs);
+
+/* ---- trace ---- */
+
+/* What every rank did when, for ui.perfetto.dev and chrome://tracing (docs/trace.md).  It is switched on by zro_group_config.trace,
+ * or by ZRO_TRACE, for a first group and all groups made from it.  Each rank is a process of the trace: the library records
+ * iterations, buckets, steps, updates, publications, collective calls, long waits and saves, and the program what it likes.
+ *
+ * All ranks that share memory write to one file, which is valid JSON at any time, whichever of them has died; a rank that is killed
+ * loses its last slices, 1,024 at most.  Where ranks do not share memory, the file of others than rank 0's machine is `trace` with a
+ * point and the number of its first rank at the end.  An older file is overwritten.  A file that cannot be opened and written refuses the group
+ * (SYSTEM); if it cannot be written later, that is a warning, once, and the program goes on.
+ *
+ * Slices of the program's own: begin returns a mark, and end records a slice from there until now, under a name of at most 31 ASCII
+ * characters.  Both are made on one thread; slices of a thread are nested like blocks.  Without a trace the mark is 0, and end does
+ * nothing.  flush writes what has not been written yet.  All are local; any thread may call them.
+ *
+ * SYSTEM  flush: the file cannot be written, or could not be before */
+ZRO_API uint64_t zro_trace_begin(const zro_group *group);
+ZRO_API void zro_trace_end(const zro_group *group, uint64_t mark, const char *name);
+ZRO_MUST zro_status zro_trace_flush(const zro_group *group);
 
 /* ---- statistics ---- */
 

@@ -12,18 +12,18 @@
 static const struct {
     const char *name;
     int (*main)(int argc, char **argv);
-} benches[] = { { "group", bench_group }, { "optim", bench_optim }, { "step", bench_step } };
+} benches[] = { { "group", bench_group }, { "optim", bench_optim }, { "step", bench_step }, { "overlap", bench_overlap } };
 
 static int bench_main(int argc, char **argv)
 {
     if (argc < 2)
-        return tool_usage(&tool_bench, "nothing to measure is given; it can be: group, optim, step");
+        return tool_usage(&tool_bench, "nothing to measure is given; it can be: group, optim, step, overlap");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return tool_help(&tool_bench);
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
         if (strcmp(benches[i].name, argv[1]) == 0)
             return benches[i].main(argc - 1, argv + 1);
-    return tool_usage(&tool_bench, "\"%s\" cannot be measured; it can be: group, optim, step", argv[1]);
+    return tool_usage(&tool_bench, "\"%s\" cannot be measured; it can be: group, optim, step, overlap", argv[1]);
 }
 
 void bench_machine(char *name, size_t bytes)
@@ -108,6 +108,7 @@ const tool tool_bench = {
     "usage: zro bench group [OPTIONS]\n"
     "       zro bench optim [OPTIONS]\n"
     "       zro bench step [OPTIONS]\n"
+    "       zro bench overlap [OPTIONS]\n"
     "\n"
     "group prints, for each collective call and size, the median time of a call, the bandwidth (bytes of the buffer / time),\n"
     "the limit, that is, the time that the same reads and writes by the same ranks take when no rank waits for another, and "
@@ -147,6 +148,15 @@ const tool tool_bench = {
     "      --rule R      one of the rules of optim; default: adam\n"
     "      --json        {\"share\", \"passes\", \"faults_per_step\", \"allocations_per_step\", \"first_over_steady\", ...}\n"
     "      --quick       a quarter of the parameters and fewer samples\n"
+    "  -h, --help\n"
+    "\n"
+    "overlap prints the median time of an iteration with a backward that only computes: with the step after it, and with the\n"
+    "step made during backward in both ways (zro_optim_config.overlap); and which share of the step's time that hides.\n"
+    "\n"
+    "  -n, --ranks N     number of ranks; default: 2\n"
+    "      --params N    elements of all parameters together; default: 15554976, an eighth of GPT-2 124M\n"
+    "      --json        {\"plain_ms\", \"after_last_ms\", \"interleaved_ms\", \"hidden_share\", \"cores_per_rank\", ...}\n"
+    "      --quick       an eighth of the parameters and fewer samples\n"
     "  -h, --help\n",
     bench_main,
 };

@@ -9,6 +9,7 @@
 int bench_group(int argc, char **argv);
 int bench_optim(int argc, char **argv);
 int bench_step(int argc, char **argv);
+int bench_overlap(int argc, char **argv);
 
 /* What results begin with: the processor's name, and today's date as 2026-07-31. */
 void bench_machine(char *name, size_t bytes);

@@ -2,7 +2,8 @@
  *
  * What is timed on each rank: zro_ddp_forward, zro_ddp_grad_ready for all parameters, the last one first, zro_ddp_backward_end and
  * zro_optim_step of an attached optimizer; that is, everything but the program's own forward and backward.  Samples are taken as
- * bench_sample.h says, by all ranks together.
+ * bench_sample.h says, by all ranks together.  With staged gradients zro_ddp_grad_ready copies them while they are in the caches: in that
+ * mode each gradient is written, as a backward would, right before it becomes ready, and the time of these calls is reported by itself.
  *
  * The limit is the fastest loop (limit.h) that reads the gradients of all ranks and reads and writes the parameter and the arrays
  * of state, each rank what it owns by the optimizer's plan.  With Adam on two ranks that is five values read and three written per
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/kernels.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -54,13 +56,15 @@ typedef struct mode {
     const char *name;       /* in the table */
     zro_switch data, grads; /* ON: zro hands them out; OFF: they are the program's own memory */
     double clip_norm;
+    zro_switch staged; /* ON: stage_grads, whose copies are timed apart */
 } mode;
 
 static const mode modes[] = {
-    { NULL, "handed out", ZRO_ON, ZRO_ON, 0 },
-    { "clip", "handed out, clip_norm", ZRO_ON, ZRO_ON, 1 },
-    { "private_grads", "own gradients", ZRO_ON, ZRO_OFF, 0 },
-    { "in_place", "own", ZRO_OFF, ZRO_OFF, 0 },
+    { NULL, "handed out", ZRO_ON, ZRO_ON, 0, ZRO_OFF },
+    { "clip", "handed out, clip_norm", ZRO_ON, ZRO_ON, 1, ZRO_OFF },
+    { "private_grads", "own gradients", ZRO_ON, ZRO_OFF, 0, ZRO_OFF },
+    { "staged_grads", "own gradients, staged", ZRO_ON, ZRO_OFF, 0, ZRO_ON },
+    { "in_place", "own", ZRO_OFF, ZRO_OFF, 0, ZRO_OFF },
 };
 
 enum { MODES = sizeof modes / sizeof *modes };
@@ -77,6 +81,7 @@ typedef struct row {
     double allocations; /* of the rank that had the most */
     double faults;      /* page faults of all ranks together: the median over samples */
     double first_us;    /* of the first step after creation: the median */
+    double ready_us;    /* of zro_ddp_grad_ready, where gradients are staged: the median over samples */
 } row;
 
 /* Parameters in the order of the model; those without elements are left out. */
@@ -105,10 +110,12 @@ typedef struct bench {
     zro_ddp *ddp;
     zro_optim *optim;
     limit_memory limit;
-    int64_t faults;  /* page faults of this rank in steps */
-    uint64_t steps;  /* steps so far */
-    uint64_t now;    /* the latest time that all ranks know */
-    double *counted; /* page faults per step, for each sample of steps */
+    int64_t faults;             /* page faults of this rank in steps */
+    uint64_t steps;             /* steps so far */
+    int64_t ready_ns, apart_ns; /* staged: of zro_ddp_grad_ready on this rank, and the same with the writing of gradients */
+    uint64_t now;               /* the latest time that all ranks know */
+    double *counted;            /* page faults per step, for each sample of steps */
+    double *ready;              /* microseconds of zro_ddp_grad_ready per step, for each sample of steps */
     int n_counted;
     sample *samples;
     row rows[MODES];
@@ -247,12 +254,29 @@ static zro_status take_limit(bench *b)
 
 /* ---- samples ---- */
 
+/* A gradient becomes ready while it is in the caches. */
+static zro_status write_and_ready(bench *b, size_t i)
+{
+    float *grad = b->list.params[i].grad;
+    const uint64_t begun = zro__now_ns();
+    uint64_t written;
+    zro_status st;
+
+    for (size_t k = 0; k < b->list.params[i].shape[0]; k++)
+        grad[k] = -grad[k];
+    written = zro__now_ns();
+    st = zro_ddp_grad_ready(b->ddp, i);
+    b->ready_ns += (int64_t)(zro__now_ns() - written);
+    b->apart_ns += (int64_t)(zro__now_ns() - begun);
+    return st;
+}
+
 static zro_status step(bench *b)
 {
     zro_status st = zro_ddp_forward(b->ddp);
 
     for (size_t i = b->list.n; i-- > 0 && st == ZRO_OK;)
-        st = zro_ddp_grad_ready(b->ddp, i);
+        st = b->mode->staged == ZRO_ON ? write_and_ready(b, i) : zro_ddp_grad_ready(b->ddp, i);
     if (st == ZRO_OK)
         st = zro_ddp_backward_end(b->ddp);
     return st == ZRO_OK ? zro_optim_step(b->optim, NULL) : st;
@@ -285,14 +309,21 @@ static zro_status run_once(void *user, int loop)
 static zro_status take_sample(void *user, const side *s, sample *out)
 {
     bench *b = user;
+    int64_t apart[2];
     zro_status st;
 
-    b->faults = 0;
+    b->faults = b->ready_ns = b->apart_ns = 0;
     st = sample_ranks(b->group, s, run_once, b, out, &b->now);
     out->switches = sample_lost(out->switches, out->us * s->batch);
     if (st != ZRO_OK || s->loop != SIDE_ITSELF)
         return st;
     st = zro_all_reduce(b->group, &b->faults, 1, ZRO_I64, ZRO_SUM);
+    apart[0] = b->ready_ns;
+    apart[1] = b->apart_ns;
+    if (st == ZRO_OK)
+        st = zro_all_reduce(b->group, apart, 2, ZRO_I64, ZRO_MAX);
+    out->us -= (double)apart[1] / 1e3 / s->batch; /* of the rank that the others have waited for */
+    b->ready[b->n_counted] = (double)apart[0] / 1e3 / s->batch;
     b->counted[b->n_counted++] = (double)b->faults / s->batch;
     return st;
 }
@@ -326,11 +357,13 @@ static zro_status make_mode(bench *b)
 {
     const contender *rule = b->options->rule;
     zro_param_group params = ZRO_PARAM_GROUP_INIT;
+    zro_ddp_config ddp = ZRO_DDP_CONFIG_INIT;
     zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
     zro_status st = take_list(b, &b->list, b->mode->data, b->mode->grads);
 
+    ddp.stage_grads = b->mode->staged;
     if (st == ZRO_OK)
-        st = zro_ddp_create(b->group, b->list.params, b->list.n, NULL, &b->ddp);
+        st = zro_ddp_create(b->group, b->list.params, b->list.n, &ddp, &b->ddp);
     params.params = b->list.params;
     params.n = b->list.n;
     params.values = &rule->value;
@@ -386,6 +419,7 @@ static zro_status measure_steady(bench *b, row *r)
     r->passes = per_step[0];
     r->allocations = per_step[1];
     r->faults = median(b->counted, b->n_counted);
+    r->ready_us = median(b->ready, b->n_counted);
     r->turns.disturbed &= b->size <= b->options->cores; /* with more ranks than processors that is how it is */
     return st;
 }
@@ -433,6 +467,8 @@ static void print_json(const bench *b)
     for (int i = 1; i < MODES; i++) {
         printf(",\n \"%s\": {", modes[i].key);
         print_row_json(&b->rows[i]);
+        if (modes[i].staged == ZRO_ON)
+            printf(", \"ready_ms\": %.4f", b->rows[i].ready_us / 1e3);
         putchar('}');
     }
     puts("}");
@@ -461,6 +497,9 @@ static void print_table(const bench *b)
     }
     printf("\nHanded out, per steady step: %.4g page faults, %.4g allocations.  The first step took %.2f times as long.\n",
            whole->faults, whole->allocations, whole->first_us / whole->turns.itself.median);
+    for (int i = 0; i < MODES; i++)
+        if (modes[i].staged == ZRO_ON)
+            printf("Own gradients, staged: the copies took another %.3f ms, inside backward.\n", b->rows[i].ready_us / 1e3);
     puts("share: limit / time; 1 is as fast as the memory allows.  The limit is that of memory handed out, in every row.");
     if (disturbed > 0)
         printf("* In %d of %d rows, ranks kept losing their processors to other programs: do not trust these rows.\n",
@@ -505,8 +544,9 @@ static int run_rank(void *user, zro_group *group)
         tool_pin(b->rank);
     st = zro__arena_arrays(&arena, NULL, "tables of the benchmark",
                            (zro__array[]){ { &b->samples, SAMPLES_PER_TURN * SAMPLES, sizeof *b->samples },
-                                           { &b->counted, SAMPLES_PER_TURN * SAMPLES, sizeof *b->counted } },
-                           2);
+                                           { &b->counted, SAMPLES_PER_TURN * SAMPLES, sizeof *b->counted },
+                                           { &b->ready, SAMPLES_PER_TURN * SAMPLES, sizeof *b->ready } },
+                           3);
     if (st == ZRO_OK)
         st = measure_all(b);
     if (st != ZRO_OK)

@@ -23,7 +23,8 @@ const zro_abi_entry *zro_abi(size_t *count)
         SIZE(zro_slot),           SIZE(zro_progress),       SIZE(zro_step_info),       SIZE(zro_one_cycle_config),
         SIZE(zro_plateau_config), SIZE(zro_save_config),    SIZE(zro_lbfgs_config),    SIZE(zro_stats),
         SIZE(zro_hyper),          SIZE(zro_slot_spec),      SIZE(zro_rule_step),       SIZE(zro_rule_tile),
-        SIZE(zro_rule),           SIZE(zro_hook_inner),     SIZE(zro_ddp_config),
+        SIZE(zro_rule),           SIZE(zro_hook_inner),     SIZE(zro_ddp_config),      SIZE(zro_join_info),
+        SIZE(zro_joinable),       SIZE(zro_join_config),    SIZE(zro_sample_config),
     };
 
     if (count != NULL)

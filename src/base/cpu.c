@@ -3,9 +3,30 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
+#include <stdatomic.h>
+
+/* Conversions of f16, which the kernels for AVX2 use.  Older compilers have no name for it in __builtin_cpu_supports.  Asked once:
+ * in a virtual machine the host answers, which takes as long as a small call. */
+static int has_f16c(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static atomic_int answer = UNKNOWN; /* relaxed: whoever asks gets the same one */
+    unsigned a, b, c = 0, d;
+
+    if (atomic_load_explicit(&answer, memory_order_relaxed) == UNKNOWN) {
+        const int has = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+
+        atomic_store_explicit(&answer, has ? YES : NO, memory_order_relaxed);
+    }
+    return atomic_load_explicit(&answer, memory_order_relaxed) == YES;
+}
+
 zro_kernels zro__cpu_best(void)
 {
     __builtin_cpu_init(); /* a constructor of the program may be what calls us, before the compiler's own has run */
+    if (!has_f16c())
+        return ZRO_KERNELS_BASE;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
         && __builtin_cpu_supports("avx512vl"))
         return ZRO_KERNELS_AVX512;
@@ -20,6 +41,12 @@ size_t zro__cpu_prefetch(void)
     return __builtin_cpu_is("intel") ? 512 : 0;
 }
 
+/* The pass gains 1 to 3 % by it on AMD's processors with AVX-512, too (Zen 5). */
+size_t zro__cpu_prefetch_fused(void)
+{
+    return zro__cpu_prefetch() != 0 || zro__cpu_best() == ZRO_KERNELS_AVX512 ? 512 : 0;
+}
+
 #else
 
 zro_kernels zro__cpu_best(void)
@@ -28,6 +55,11 @@ zro_kernels zro__cpu_best(void)
 }
 
 size_t zro__cpu_prefetch(void)
+{
+    return 0;
+}
+
+size_t zro__cpu_prefetch_fused(void)
 {
     return 0;
 }

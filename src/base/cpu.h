@@ -9,8 +9,10 @@
 /* The best instruction set that this processor and this build have: AVX512, AVX2 or BASE. */
 zro_kernels zro__cpu_best(void);
 
-/* How many elements ahead loops over memory prefetch; 0: not at all.  Changes no bits. */
+/* How many elements ahead loops over memory prefetch; 0: not at all.  Changes no bits.  fused: the pass that adds up gradients and
+ * updates parameters, which reads the most arrays and computes the most for each element. */
 size_t zro__cpu_prefetch(void);
+size_t zro__cpu_prefetch_fused(void);
 
 /* Lets the other thread of a core work while this one spins. */
 static inline void zro__cpu_relax(void)

@@ -49,13 +49,14 @@ static inline float zro__f32_from_bf16(uint16_t h)
     return zro__f32_of_bits(bits | (ZRO__MAGNITUDE(bits) > 0x7f800000 ? 0x00400000u : 0));
 }
 
+/* Of a NaN the upper half stays, made quiet; others are rounded.  Masks instead of a choice between two results, because each
+ * result would be narrowed by itself. */
 static inline uint16_t zro__bf16_from_f32(float x)
 {
-    uint32_t bits = zro__f32_bits(x);
-    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-    uint32_t nan = bits >> 16 | 0x40u;
+    uint32_t bits = zro__f32_bits(x), nan = -(uint32_t)(ZRO__MAGNITUDE(bits) > 0x7f800000);
+    uint32_t half = 0x7fffu + (bits >> 16 & 1);
 
-    return (uint16_t)(ZRO__MAGNITUDE(bits) > 0x7f800000 ? nan : rounded);
+    return (uint16_t)(((bits | (nan & 0x00400000u)) + (half & ~nan)) >> 16);
 }
 
 static inline float zro__f32_from_f16(uint16_t h)

@@ -9,6 +9,7 @@
 #define ZRO_BASE_KERNELS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "zro.h"
 
@@ -28,6 +29,14 @@ typedef struct zro__reduce {
     const double *weight; /* AVG: n weights in the order of the sources, or NULL */
     double divisor;       /* AVG: number of ranks, or the sum of weights */
 } zro__reduce;
+
+/* Whether a divisor is a power of two that can be a number of ranks: its inverse is exact in every type. */
+static inline int zro__is_power_of_two(double divisor)
+{
+    uint32_t whole = divisor >= 1 && divisor <= 0x1p30 ? (uint32_t)divisor : 0;
+
+    return whole != 0 && (double)whole == divisor && (whole & (whole - 1)) == 0;
+}
 
 typedef struct zro__kernels {
     const char *name; /* "base", "avx2", "avx512" */

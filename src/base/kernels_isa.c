@@ -1,9 +1,9 @@
 /* Kernels: see kernels.h.  This file is compiled once per instruction set (base/isa.h) and defines the table
- * zro__kernels_<isa>. The only intrinsics are stores, because C cannot say "around the caches".
+ * zro__kernels_<isa>. The only intrinsics here are stores, because C cannot say "around the caches".
  *
  * A reduction goes through tiles of 64 elements: the sum of the sources into a tile that stays in the first-level cache, from
  * there to every destination.  Larger tiles are slower: their phases no longer overlap in the processor.  Sums of f32 and f64
- * in one cell keep the tile in registers instead. */
+ * in one cell keep what they have in registers instead. */
 #include "base/kernels.h"
 
 #include <assert.h>
@@ -92,14 +92,6 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Whether a divisor is a power of two that can be a number of ranks: its inverse is exact in every type. */
-static int is_power_of_two(double x)
-{
-    uint32_t whole = x >= 1 && x <= 0x1p30 ? (uint32_t)x : 0;
-
-    return whole != 0 && (double)whole == x && (whole & (whole - 1)) == 0;
-}
-
 /* Destinations as bits.  Those from the 64th on have none, and are stored to in the ordinary way without prefetching. */
 static INLINE int has_bit(uint64_t mask, int j)
 {
@@ -137,33 +129,36 @@ typedef struct job {
     uint64_t streamed; /* bit j: stores to destination j go around the caches */
     size_t count;      /* elements */
     size_t ahead;      /* how many elements ahead to prefetch; 0: not at all */
+    int only_in_place; /* 1: nothing but destinations that are sources is prefetched */
 } job;
 
-/* Brings what the m elements at `at`, plus the distance, need into the caches. */
-static INLINE void prefetch(const job *j, size_t at, size_t m)
+/* Brings what the m elements of `size` bytes at `at`, plus the distance, need into the caches. */
+static INLINE void prefetch(const job *j, size_t at, size_t m, size_t size)
 {
-    size_t size, from, to;
+    size_t from, to;
 
     if (j->ahead == 0 || j->count - at <= j->ahead)
         return;
-    size = zro_dtype_bytes(j->r->dtype);
     from = (at + j->ahead) * size;
     to = from + least(m, j->count - at - j->ahead) * size;
     for (int d = 0; d < j->n_dst; d++)
         if (has_bit(j->in_place, d))
             zro__prefetch(j->dst[d], from, to, 1);
-    for (int k = 0; k < j->r->n; k++)
+    for (int k = 0; k < j->r->n && !j->only_in_place; k++)
         if (j->src[k] != NULL)
             zro__prefetch(j->src[k], from, to, 0);
 }
 
-static INLINE const void *source_at(const job *j, int k, size_t offset)
-{
-    return j->src[k] != NULL ? (const char *)j->src[k] + offset : (const char *)zeros;
-}
-
-/* The tile of eight registers. */
+/* The registers that a sum is kept in: 256 bytes, or eight registers where that would be more.  More loads that stand together
+ * would be more instructions for the processor's prefetchers to follow: with 512 bytes they were measured to lose track of
+ * some, and which ones depended on the addresses of the code (Zen 5; up to a third of the speed). */
+#if defined(__AVX512F__)
+#define EACH(DO) DO(0) DO(1) DO(2) DO(3)
+enum { AT_ONCE = 4 };
+#else
 #define EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+enum { AT_ONCE = 8 };
+#endif
 #define DO_LOAD(i) reg v##i = s[i];
 #define DO_ADD(i) v##i += s[i];
 #define DO_MULTIPLY(i) v##i *= by;
@@ -266,7 +261,7 @@ static NOINLINE void reduce_all(job *j, int stream)
         at = direct(j, at);
     while (at < j->count) {
         m = at < head ? head : least(ZRO__TILE, j->count - at);
-        prefetch(j, at, m);
+        prefetch(j, at, m, size);
         tile(j->r, j->src, at, m, out);
         for (int d = 0; d < j->n_dst; d++)
             store((unsigned char *)j->dst[d] + at * size, out, m * size, at >= head && has_bit(j->streamed, d));
@@ -276,10 +271,21 @@ static NOINLINE void reduce_all(job *j, int stream)
     }
 }
 
+enum {
+    SHARED_AHEAD = 1024,
+    SHARED_MOST = 128 << 10 /* bytes; of more it was measured to be worth less than nothing (Zen 5) */
+};
+
 static void reduce(const zro__reduce *r, const void *const *src, void *const *dst, int n_dst, size_t count, int stream)
 {
-    job j = { r, src, dst, n_dst, find_sources(r, src, dst, n_dst), 0, count, zro__cpu_prefetch() };
+    job j = { r, src, dst, n_dst, find_sources(r, src, dst, n_dst), 0, count, zro__cpu_prefetch(), 0 };
     zro__fpmode mode;
+
+    /* What a peer has just written lies in its caches: a line that is asked for to be written is asked for once, not twice. */
+    if (j.ahead == 0 && j.in_place != 0 && count > SHARED_AHEAD && count <= SHARED_MOST / zro_dtype_bytes(r->dtype)) {
+        j.ahead = SHARED_AHEAD;
+        j.only_in_place = 1;
+    }
 
     assert(r->n >= 1 && r->n_cells >= 1);
     assert(r->op != ZRO_AVG || zro__dtype_is_float(r->dtype));

@@ -123,7 +123,7 @@ static void NAME(divide)(A *acc, double divisor)
     A by = (A)divisor;
     size_t i;
 
-    if (is_power_of_two(divisor)) { /* the same bits, sooner */
+    if (zro__is_power_of_two(divisor)) { /* the same bits, sooner */
         by = 1 / by;
         for (i = 0; i < ZRO__TILE; i++)
             acc[i] *= by;
@@ -169,63 +169,77 @@ static void NAME(tile)(const zro__reduce *r, const void *const *src, size_t at, 
 }
 
 #ifdef PLAIN
-/* One whole tile of one cell, summed in registers, four at a time. */
+/* What a sum is divided by (*divides) or multiplied by: by 1 unless it becomes an average. */
+static INLINE PLAIN NAME(scale)(const zro__reduce *r, int *divides)
+{
+    *divides = r->op == ZRO_AVG && !zro__is_power_of_two(r->divisor);
+    return r->op != ZRO_AVG ? 1 : *divides ? (PLAIN)r->divisor : 1 / (PLAIN)r->divisor;
+}
+
+/* One whole tile of one cell, summed in registers. */
 static INLINE void NAME(quick)(const zro__reduce *r, const void *const *src, size_t at, void *out)
 {
     typedef PLAIN reg __attribute__((vector_size(VECTOR)));
     typedef PLAIN mem __attribute__((vector_size(VECTOR), aligned(1), may_alias));
-    enum { AT_ONCE = 4, VECTORS = ZRO__TILE * sizeof(T) / VECTOR };
-    const int average = r->op == ZRO_AVG, exact = is_power_of_two(r->divisor);
-    const PLAIN by = exact ? 1 / (PLAIN)r->divisor : (PLAIN)r->divisor;
+    int divides;
+    const PLAIN by = NAME(scale)(r, &divides);
 
-    for (size_t v = 0; v < VECTORS; v += AT_ONCE) {
+    for (size_t v = 0; v < ZRO__TILE * sizeof(T) / VECTOR; v += AT_ONCE) {
         const mem *s = (const mem *)NAME(fetch)(src[0], at, ZRO__TILE, NULL) + v;
-        reg a = s[0], b = s[1], c = s[2], d = s[3];
+        mem *d = (mem *)out + v;
+        EACH(DO_LOAD)
 
         for (int k = 1; k < r->n; k++) {
             s = (const mem *)NAME(fetch)(src[k], at, ZRO__TILE, NULL) + v;
-            a += s[0], b += s[1], c += s[2], d += s[3];
+            EACH(DO_ADD)
         }
-        if (average && exact)
-            a *= by, b *= by, c *= by, d *= by;
-        else if (average)
-            a /= by, b /= by, c /= by, d /= by;
-        ((mem *)out)[v] = a, ((mem *)out)[v + 1] = b, ((mem *)out)[v + 2] = c, ((mem *)out)[v + 3] = d;
+        if (divides) {
+            EACH(DO_DIVIDE)
+        } else {
+            EACH(DO_MULTIPLY)
+        }
+        EACH(DO_STORE)
     }
 }
 
-/* Sums of one cell, which is what training does, without a tile in memory: eight registers hold it.  Begins at `at` and
- * returns where it ended, with less than its step left.
+/* Sums of one cell, which is what training does, without a tile in memory: registers hold it.  Begins at `at` and returns where it
+ * ended, with less than its step left.
  *
  * All loads of a source stand together, and all stores to a destination.  With loads and stores taking turns, two arrays
  * 256 MiB apart were measured at a third of the speed and less (Zen 3; from 32 to 255 MiB apart there was no such drop; the
- * cause is not known).  This order does not have that weakness, and costs up to a tenth elsewhere on one core. */
-static size_t NAME(direct)(const job *j, size_t at)
+ * cause is not known).  This order does not have that weakness, and costs up to a tenth elsewhere on one core.
+ *
+ * n_src, n_dst: as in the job, or 0 if the compiler need not know them; streamed: 1 or 0 if all stores are alike, otherwise -1.
+ * These three are constants at each call. */
+static INLINE size_t NAME(sum_direct)(const job *j, size_t at, int n_src, int n_dst, int streamed)
 {
     typedef PLAIN reg __attribute__((vector_size(VECTOR)));
     typedef PLAIN mem __attribute__((vector_size(VECTOR), aligned(1), may_alias));
-    const size_t step = 8 * VECTOR / sizeof(T);
-    const int average = j->r->op == ZRO_AVG, exact = is_power_of_two(j->r->divisor);
-    const PLAIN by = exact ? 1 / (PLAIN)j->r->divisor : (PLAIN)j->r->divisor;
+    const job own = *j; /* which no store can change */
+    const void *src[2] = { own.src[0], n_src > 1 ? own.src[1] : NULL };
+    void *dst[2] = { n_dst > 0 ? own.dst[0] : NULL, n_dst > 1 ? own.dst[1] : NULL };
+    const size_t step = AT_ONCE * VECTOR / sizeof(T);
+    int divides;
+    const PLAIN by = NAME(scale)(own.r, &divides);
 
-    for (; j->count - at >= step; at += step) {
-        const mem *s = source_at(j, 0, at * sizeof(T));
+    for (; own.count - at >= step; at += step) {
+        const mem *s = (const mem *)(n_src == 0 ? NAME(fetch)(own.src[0], at, ZRO__TILE, NULL) : (const T *)src[0] + at);
         EACH(DO_LOAD)
 
-        prefetch(j, at, step);
-        for (int k = 1; k < j->r->n; k++) {
-            s = source_at(j, k, at * sizeof(T));
+        prefetch(&own, at, step, sizeof(T));
+        for (int k = 1; k < (n_src == 0 ? own.r->n : n_src); k++) {
+            s = (const mem *)(n_src == 0 ? NAME(fetch)(own.src[k], at, ZRO__TILE, NULL) : (const T *)src[k] + at);
             EACH(DO_ADD)
         }
-        if (average && exact) {
-            EACH(DO_MULTIPLY)
-        } else if (average) {
+        if (divides) {
             EACH(DO_DIVIDE)
+        } else {
+            EACH(DO_MULTIPLY)
         }
-        for (int k = 0; k < j->n_dst; k++) {
-            mem *d = (mem *)((T *)j->dst[k] + at);
+        for (int k = 0; k < (n_dst == 0 ? own.n_dst : n_dst); k++) {
+            mem *d = (mem *)((T *)(n_dst == 0 ? own.dst[k] : dst[k]) + at);
 
-            if (has_bit(j->streamed, k)) {
+            if (streamed < 0 ? has_bit(own.streamed, k) : streamed) {
                 EACH(DO_STREAM)
             } else {
                 EACH(DO_STORE)
@@ -233,6 +247,18 @@ static size_t NAME(direct)(const job *j, size_t at)
         }
     }
     return at;
+}
+
+/* Two ranks have loops of their own. */
+static size_t NAME(direct)(const job *j, size_t at)
+{
+    const int two = j->r->n == 2 && j->src[0] != NULL && j->src[1] != NULL;
+
+    if (two && j->n_dst == 1)
+        return j->streamed != 0 ? NAME(sum_direct)(j, at, 2, 1, 1) : NAME(sum_direct)(j, at, 2, 1, 0);
+    if (two && j->n_dst == 2 && j->streamed == 0)
+        return NAME(sum_direct)(j, at, 2, 2, 0);
+    return NAME(sum_direct)(j, at, 0, 0, -1);
 }
 #endif
 

@@ -75,7 +75,8 @@ void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
     start = calloc(1, total); /* large blocks are fresh pages, which nobody has to touch before they are used */
     if (start == NULL)
         return NULL;
-    if (total >= 2 * HUGE) /* huge pages are faster to fill and to walk through */
+    /* Huge pages are faster to walk through, but a system may take seconds per GB to find them: not for what is read once. */
+    if (total >= 2 * HUGE && kind != ZRO__KIND_COPY)
         advise(start, total, HUGE, MADV_HUGEPAGE);
     head = (block_head *)(void *)(((uintptr_t)start + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
     head->start = start;

@@ -18,6 +18,7 @@ typedef enum zro__kind {
     ZRO__KIND_HANDLE, /* handles, tables, texts */
     ZRO__KIND_BUFFER, /* data that was handed to the program */
     ZRO__KIND_STATE,  /* slots and masters of an optimizer */
+    ZRO__KIND_COPY,   /* copies of them, for the program */
     ZRO__KIND_COUNT
 } zro__kind;
 

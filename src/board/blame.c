@@ -40,6 +40,7 @@ static const char *const call_names[ZRO__CALL_COUNT] = {
     [ZRO__CALL_DDP_BUCKET] = "a bucket of a ddp",
     [ZRO__CALL_DDP_AVERAGE] = "ddp_average",
     [ZRO__CALL_DDP_CHECK] = "ddp_check",
+    [ZRO__CALL_JOIN] = "a turn of a join",
     [ZRO__CALL_SAVE] = "optim_save",
     [ZRO__CALL_RESUME] = "optim_resume",
 };

@@ -159,6 +159,8 @@ zro_status zro__break(zro__board *board, zro_status code, int culprit)
 
 /* ---- waiting for a rank ---- */
 
+enum { TRACED_WAIT_NS = 5000 }; /* shorter waits are not worth a slice */
+
 typedef struct wait_for {
     zro__board *board;
     int rank;                   /* that is waited for; -1: this rank's arrival must go to all far ranks */
@@ -244,12 +246,26 @@ zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, 
     return zro__word_wait(word, target, check, user, board->counters, board->far == NULL ? NULL : &board->far->poller);
 }
 
+static void trace_wait(const zro__board *board, uint64_t begun, int rank)
+{
+    char name[32];
+
+    if (zro__now_ns() - begun < TRACED_WAIT_NS)
+        return;
+    snprintf(name, sizeof name, rank < 0 ? "wait for the link" : "wait for rank %d",
+             rank < 0 ? 0 : board->control->member[rank]);
+    zro__trace_record(board->trace, begun, name, -1, 0);
+}
+
 static zro_status wait_with(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, int rank,
                             uint64_t *waited_ms)
 {
     wait_for w = { .board = board, .rank = rank, .before_ms = waited_ms != NULL ? *waited_ms : 0 };
+    const uint64_t begun = zro__trace_begin(board->trace);
     zro_status st = zro__board_wait(board, word, target, check, &w);
 
+    if (begun != 0)
+        trace_wait(board, begun, rank);
     if (w.noted)
         note_wait(&w, 0);
     if (waited_ms != NULL)

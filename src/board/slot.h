@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/trace.h"
 #include "board/life.h"
 #include "board/word.h"
 
@@ -49,6 +50,7 @@ typedef enum zro__call {
     ZRO__CALL_DDP_BUCKET,
     ZRO__CALL_DDP_AVERAGE,
     ZRO__CALL_DDP_CHECK,
+    ZRO__CALL_JOIN,
     ZRO__CALL_SAVE,
     ZRO__CALL_RESUME,
     ZRO__CALL_COUNT
@@ -69,9 +71,10 @@ typedef struct zro__header {
     double weight;    /* may differ between ranks; of a rank that refuses: its status */
 } zro__header;
 
-#define ZRO__HEADER_SLOW UINT32_C(1) /* this rank neither reads nor is read in place */
+#define ZRO__HEADER_IN_SLOW UINT32_C(1)  /* this rank neither reads pieces in place, nor are its own read so */
+#define ZRO__HEADER_OUT_SLOW UINT32_C(2) /* the same of results, and of writing */
+#define ZRO__HEADER_REFUSES UINT32_C(4)  /* this rank cannot take part: the operation is refused on all ranks */
 #define ZRO__HEADER_NO_DTYPE UINT8_MAX
-#define ZRO__HEADER_REFUSES UINT32_C(2) /* this rank cannot take part: the operation is refused on all ranks */
 
 _Static_assert(sizeof(zro__header) == 64, "a header is a cache line");
 
@@ -97,12 +100,15 @@ enum { ZRO__NOTICES = 4 }; /* that a slot remembers */
 typedef struct zro__slot {
     zro__arrival arrived[2]; /* the last two operations arrived at: k is arrived[k % 2] */
     zro__word done;          /* number of the last operation in which this rank touched memory of others, and does so no more */
-    _Alignas(64) _Atomic uint64_t touching; /* number of the last operation in which it began to do so */
-    _Atomic uint32_t left;                  /* 1: this rank destroyed the group */
-    _Atomic int32_t waits_for;              /* 1 + the rank that this one waits for, once that takes long; 0: none */
-    _Atomic uint64_t begun, published;      /* steps of an optimizer: owners set one before and the other after their part */
-    zro__word noticed;                      /* number of notices so far; notice n is notices[n % NOTICES] */
+    _Alignas(64) _Atomic uint32_t left; /* 1: this rank destroyed the group */
+    _Atomic int32_t waits_for;          /* 1 + the rank that this one waits for, once that takes long; 0: none */
+    _Atomic uint64_t begun, published;  /* steps of an optimizer: owners set one before and the other after their part */
+    zro__word noticed;                  /* number of notices so far; notice n is notices[n % NOTICES] */
     zro__notice notices[ZRO__NOTICES];
+
+    /* Number of the last operation in which this rank began to touch memory of others.  Far from what others read in every
+     * operation: beside `done`, their prefetchers would fetch its line, too, and each store would have to get it back. */
+    _Alignas(64) _Atomic uint64_t touching;
     _Alignas(64) zro__header ring[ZRO__RING]; /* for texts */
     _Alignas(64) char payload[2][ZRO__PAYLOAD_BYTES];
 } zro__slot;
@@ -168,6 +174,7 @@ typedef struct zro__board {
     zro__counters *counters;
     zro__boards *boards;          /* of this rank; NULL: not known yet */
     const zro_settings *settings; /* for warnings; NULL: none are said */
+    zro__trace *trace;            /* of this rank; NULL: it is not traced */
     struct zro__meet *meet;       /* where a rank that is lost is noted for `zro run` (board/meet.h); NULL: nobody asks */
     struct zro__board *next;
 } zro__board;

@@ -21,7 +21,7 @@ ZRO__DEFINE_INIT(zro_save_config, ZRO_SAVE_CONFIG_INIT)
 /* Votes on what each rank has done by itself. */
 static zro_status vote(zro_optim *opt, zro__call call, zro_status mine)
 {
-    zro_status st = zro__optim_enter(opt);
+    zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL);
 
     return st == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(opt->cycle, call, mine)) : st;
 }
@@ -61,15 +61,18 @@ zro_status zro_optim_save(zro_optim *opt, const char *path, const zro_save_confi
     zro_save_config config;
     zro_state *state = NULL;
     zro_status st = zro__optim_check(opt);
+    uint64_t begun;
 
     if (st != ZRO_OK)
         return st;
+    begun = zro__trace_begin(zro__trace_of(opt->group));
     st = vote(opt, ZRO__CALL_SAVE, check_arguments(opt, "optim_save", path, given, &config));
     if (st == ZRO_OK)
         st = zro__optim_gather_to(opt, 0, &state);
     if (st == ZRO_OK)
         st = vote(opt, ZRO__CALL_SAVE, state != NULL ? write_state(state, path, &config) : ZRO_OK);
     zro_state_destroy(state);
+    zro__trace_end(zro__trace_of(opt->group), begun, "save", -1, 0);
     return st;
 }
 
@@ -146,12 +149,15 @@ zro_status zro_optim_resume(zro_optim *opt, const char *path, const zro_save_con
     zro_save_config config;
     zro_state *state = NULL;
     zro_status st = zro__optim_check(opt);
+    uint64_t begun;
 
     if (st != ZRO_OK)
         return st;
+    begun = zro__trace_begin(zro__trace_of(opt->group));
     st = vote(opt, ZRO__CALL_RESUME, check_arguments(opt, "optim_resume", path, given, &config));
     if (st == ZRO_OK)
         st = resume(opt, path, &config, &state);
     zro_state_destroy(state);
+    zro__trace_end(zro__trace_of(opt->group), begun, "resume", -1, 0);
     return st;
 }

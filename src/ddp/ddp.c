@@ -29,11 +29,15 @@ static zro_status check_config(const zro_ddp_config *c)
         { "broadcast", (double)c->broadcast, 0, 1, ZRO__SWITCH },
         { "broadcast_buffers", (double)c->broadcast_buffers, 0, 1, ZRO__SWITCH },
         { "weighted", (double)c->weighted, 0, 1, ZRO__SWITCH },
+        { "stage_grads", (double)c->stage_grads, 0, 1, ZRO__SWITCH },
     };
     zro_status st = zro__bounds_check("zro_ddp_config", switches, sizeof switches / sizeof *switches);
 
     if (st == ZRO_OK && c->n_buffers > 0 && c->buffers == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "zro_ddp_config: n_buffers = %zu, but buffers is NULL", c->n_buffers);
+    if (st == ZRO_OK && c->n_bucket_limits > 0 && (c->bucket_limits == NULL || c->bucket_bytes != 0))
+        st = zro__fail(ZRO_ERR_INVALID, "zro_ddp_config: n_bucket_limits = %zu, but %s", c->n_bucket_limits,
+                       c->bucket_limits == NULL ? "bucket_limits is NULL" : "bucket_bytes is set, too");
     for (size_t i = 0; st == ZRO_OK && i < c->n_buffers; i++)
         st = zro__param_check(&c->buffers[i], i);
     return st;
@@ -87,7 +91,7 @@ static zro_status check_params(zro__account *account, const zro_param *params, s
 
 /* ---- what the ranks compare ---- */
 
-enum { SETTINGS = 9 };
+enum { SETTINGS = 10 };
 
 static void describe_array(const char *what, const zro_param *p, const char *given, size_t i, char *text, size_t bytes)
 {
@@ -97,7 +101,7 @@ static void describe_array(const char *what, const zro_param *p, const char *giv
              zro_dtype_name(p->dtype), zro_dtype_name(zro__param_grad_type(p)), (int)p->device, zro__param_shape(p, shape));
 }
 
-/* How many there are of everything, which must come first (claim.h), the settings, the parameters, the buffers. */
+/* How many there are of everything, which must come first (claim.h), the settings, the parameters, the buffers, the limits. */
 static void describe(const void *user, size_t i, char *text, size_t bytes)
 {
     const zro_ddp *d = user;
@@ -113,19 +117,23 @@ static void describe(const void *user, size_t i, char *text, size_t bytes)
                              { "broadcast", (size_t)c->broadcast },
                              { "broadcast_buffers", (size_t)c->broadcast_buffers },
                              { "weighted", (size_t)c->weighted },
+                             { "stage_grads", (size_t)c->stage_grads },
                              { "hook", d->hook != NULL } };
 
     if (i == 0)
-        snprintf(text, bytes, "%zu parameters and %zu buffers", d->n, d->n_buffers);
+        snprintf(text, bytes, "%zu parameters, %zu buffers and %zu bucket_limits", d->n, d->n_buffers, c->n_bucket_limits);
     else if (i == 1)
         snprintf(text, bytes, "%s %zu", settings[i].name, settings[i].value);
     else if (i < SETTINGS)
         snprintf(text, bytes, "%s %s", settings[i].name, settings[i].value ? "on" : "off");
     else if (i < SETTINGS + d->n)
         describe_array("parameter", &d->params[i - SETTINGS], d->names[i - SETTINGS], i - SETTINGS, text, bytes);
-    else
+    else if (i < SETTINGS + d->n + d->n_buffers)
         describe_array("buffer", &d->buffers[i - SETTINGS - d->n], d->buffers[i - SETTINGS - d->n].name, i - SETTINGS - d->n,
                        text, bytes);
+    else
+        snprintf(text, bytes, "bucket_limits[%zu] = %zu", i - SETTINGS - d->n - d->n_buffers,
+                 d->limits[i - SETTINGS - d->n - d->n_buffers]);
 }
 
 static zro_status agree(zro_ddp *d, zro_group *group, zro_status st)
@@ -140,7 +148,7 @@ static zro_status agree(zro_ddp *d, zro_group *group, zro_status st)
     if (entered != ZRO_OK)
         return entered;
     if (st == ZRO_OK) {
-        claim.n = SETTINGS + d->n + d->n_buffers;
+        claim.n = SETTINGS + d->n + d->n_buffers + d->config.n_bucket_limits;
         claim.hash = ZRO__HASH_START;
         for (size_t i = 0; i < claim.n; i++) {
             describe(d, i, text, sizeof text);
@@ -180,15 +188,19 @@ static zro_status take_memory(zro_ddp *d)
                                           { &d->names, d->n, sizeof *d->names },
                                           { &d->handed, d->n, sizeof *d->handed },
                                           { &d->buffers, d->n_buffers, sizeof *d->buffers },
+                                          { &d->limits, c->n_bucket_limits + 2, sizeof *d->limits },
                                           { &d->seen, d->n, sizeof *d->seen },
                                           { &d->learned, d->n, sizeof *d->learned },
                                           { &d->ready, d->n, sizeof *d->ready },
                                           { &text, name_bytes(d->params, d->n) + name_bytes(c->buffers, c->n_buffers), 1 },
                                       },
-                                      7);
+                                      8);
 
     if (st != ZRO_OK)
         return st;
+    d->n_limits = c->n_bucket_limits > 0 ? c->n_bucket_limits : zro__bucket_limits(c->bucket_bytes, d->limits);
+    for (size_t i = 0; i < c->n_bucket_limits; i++)
+        d->limits[i] = c->bucket_limits[i];
     for (size_t i = 0; i < d->n; i++)
         d->names[i] = copy_name(d->params[i].name, &text);
     for (size_t i = 0; i < d->n_buffers; i++) {
@@ -200,15 +212,14 @@ static zro_status take_memory(zro_ddp *d)
 
 zro_status zro__ddp_form(zro_ddp *d, const size_t *order)
 {
-    size_t limits[2], n_limits = zro__bucket_limits(d->config.bucket_bytes, limits), n_buckets = 0;
-    size_t *params = NULL, *lengths = NULL;
+    size_t n_buckets = 0, *params = NULL, *lengths = NULL;
     zro__arena arena = { 0 };
     zro_status st =
         zro__arena_arrays(&arena, d->account, "the buckets of a ddp",
                           (const zro__array[]){ { &params, d->n, sizeof *params }, { &lengths, d->n, sizeof *lengths } }, 2);
 
     if (st == ZRO_OK)
-        st = zro__buckets_form(d->account, d->params, order, d->n, limits, n_limits, params, lengths, NULL, &n_buckets);
+        st = zro__buckets_form(d->account, d->params, order, d->n, d->limits, d->n_limits, params, lengths, NULL, &n_buckets);
     if (st == ZRO_OK && order == NULL)
         zro__buckets_reverse(params, lengths, n_buckets);
     if (st == ZRO_OK)
@@ -217,18 +228,18 @@ zro_status zro__ddp_form(zro_ddp *d, const size_t *order)
     return st == ZRO_OK && d->hook != NULL ? zro__ddp_prepare_hook(d) : st;
 }
 
-zro_status zro__ddp_send_buffers(zro_ddp *d)
+zro_status zro__ddp_send_buffers(zro_ddp *d, int root)
 {
     zro_status st = ZRO_OK;
 
     for (size_t i = 0; st == ZRO_OK && i < d->n_buffers; i++)
-        st = zro__deliver_param(d->group, &d->buffers[i], d->n + i, 0);
+        st = zro__deliver_param(d->group, &d->buffers[i], d->n + i, root);
     return st;
 }
 
-/* Rank 0's values of all parameters on all ranks: as few transfers as there are types and tags, since there may be 100,000
+/* Root's values of all parameters on all ranks: as few transfers as there are types and tags, since there may be 100,000
  * parameters.  Inside the lane. */
-static zro_status send_params(zro_ddp *d)
+static zro_status send_params(zro_ddp *d, zro__call call, int root)
 {
     zro_range *ranges = NULL;
     zro__owned *owned = NULL;
@@ -239,14 +250,14 @@ static zro_status send_params(zro_ddp *d)
                           (const zro__array[]){ { &ranges, d->n, sizeof *ranges }, { &owned, d->n, sizeof *owned } }, 2);
 
     for (size_t i = 0; st == ZRO_OK && i < d->n; i++) {
-        ranges[i] = (zro_range){ .param = i, .count = zro_param_count(&d->params[i]), .owner = 0 };
+        ranges[i] = (zro_range){ .param = i, .count = zro_param_count(&d->params[i]), .owner = root };
         owned[i] = (zro__owned){ &d->params[i], d->names[i], &ranges[i] };
     }
     if (st == ZRO_OK)
         st = zro__batches_make(d->group, d->account, ZRO__DATA, ZRO__DATA, owned, d->n, &l);
-    st = zro__batches_compare(d->group, l, ZRO__CALL_DDP_CREATE, st);
+    st = zro__batches_compare(d->group, l, call, st);
     for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
-        zro__xfer x = zro__batch_transfer(l, &l->list[k], ZRO__CALL_DDP_CREATE, NULL);
+        zro__xfer x = zro__batch_transfer(l, &l->list[k], call, NULL);
 
         if (!l->list[k].exists_once && l->list[k].n_parts > 0)
             st = zro__xfer_run(&d->group->ranks, &x);
@@ -256,12 +267,11 @@ static zro_status send_params(zro_ddp *d)
     return st;
 }
 
-/* The same with the buffers. */
-static zro_status send_values(zro_ddp *d)
+zro_status zro__ddp_send_values(zro_ddp *d, zro__call call, int root)
 {
-    zro_status st = send_params(d);
+    zro_status st = send_params(d, call, root);
 
-    return st == ZRO_OK ? zro__ddp_send_buffers(d) : st;
+    return st == ZRO_OK ? zro__ddp_send_buffers(d, root) : st;
 }
 
 /* Moves gradients into group memory, in reverse order, as they become ready.  Inside the lane. */
@@ -281,17 +291,21 @@ static zro_status make_views(zro_ddp *d)
 static zro_status settle(zro_ddp *d)
 {
     zro_status st = d->config.gradient_as_bucket_view == ZRO_ON ? make_views(d) : ZRO_OK;
+    int has_own = 0;
 
     if (st == ZRO_OK)
         st = zro__vote(&d->group->ranks.board, ZRO__CALL_DDP_CREATE, zro__ddp_form(d, NULL));
     if (st == ZRO_OK && d->config.broadcast == ZRO_ON)
-        st = send_values(d);
+        st = zro__ddp_send_values(d, ZRO__CALL_DDP_CREATE, 0);
     for (size_t i = 0; st == ZRO_OK && i < d->n; i++) {
         const zro__place *place = d->params[i].memory;
 
         if (d->config.gradient_as_bucket_view == ZRO_ON || (place != NULL && place->grads != NULL))
             d->handed[i] = d->params[i].grad;
+        has_own |= d->handed[i] == NULL && zro_param_count(&d->params[i]) > 0;
     }
+    if (st == ZRO_OK && d->config.stage_grads == ZRO_ON && d->hook == NULL)
+        st = zro__staging_make(d->group, d->account, d->params, d->n, has_own, ZRO__CALL_DDP_CREATE, &d->cycle->staging);
     return st;
 }
 
@@ -362,19 +376,6 @@ zro_status zro_ddp_create(zro_group *group, zro_param *params, size_t n, const z
 
 /* ---- the end ---- */
 
-/* In the middle of an iteration the others wait for this rank's buckets, and are told that they will not come. */
-static void cancel(const zro_ddp *d)
-{
-    zro__board *board = &d->group->ranks.board;
-    char name[64];
-
-    if (!d->cycle->now.is_open || !d->cycle->now.syncs)
-        return;
-    zro__fail(ZRO_ERR_LOST, "%s destroyed its ddp in the middle of an iteration",
-              zro__rank_name(board, board->rank, name, sizeof name));
-    (void)zro__break(board, ZRO_ERR_LOST, board->rank);
-}
-
 void zro_ddp_destroy(zro_ddp *d)
 {
     zro__seat *seat = d != NULL && d->cycle != NULL ? d->group->seat : NULL;
@@ -384,10 +385,14 @@ void zro_ddp_destroy(zro_ddp *d)
         return;
     if (seat != NULL && is_alive) {
         zro__seat_retain(seat); /* its account counts what is freed here */
-        cancel(d);
+        zro__cycle_cancel(d->cycle, "its ddp");
         zro__cycle_close(d->cycle);
     }
     zro__views_undo(d->views, is_alive);
+    if (d->cycle != NULL) {
+        zro__staging_free(d->cycle->staging);
+        d->cycle->staging = NULL;
+    }
     zro__arena_free(&d->hooked);
     zro__arena_free(&d->arena);
     zro__cycle_release(d->cycle);
@@ -452,6 +457,8 @@ zro_status zro_ddp_check(zro_ddp *d)
     int32_t odd = 0;
     zro_status st = zro__ddp_check(d, "ddp_check");
 
+    if (st == ZRO_OK)
+        st = zro__cycle_turn(d->cycle, NULL, ZRO__TURN_OF_ALL);
     if (st == ZRO_OK)
         st = zro__enter(d->group);
     if (st != ZRO_OK)

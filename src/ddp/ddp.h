@@ -1,6 +1,7 @@
 /* The zro_ddp handle, for the modules that make it up.
  *
- * ddp.c makes, compares and destroys it; iteration.c is what a program calls in its loop; hooked.c lets a hook work on a full bucket.
+ * ddp.c makes, compares and destroys it; iteration.c is what a program calls in its loop; hooked.c lets a hook work on a full bucket;
+ * join.c lets ranks that have run out of inputs follow the others.
  * The work itself is the cycle's (step/cycle.h): a ddp tells it what happens, and decides what is allowed. */
 #ifndef ZRO_DDP_DDP_H
 #define ZRO_DDP_DDP_H
@@ -23,11 +24,14 @@ struct zro_ddp {
     void **handed;      /* by parameter: where its gradient must stay, because zro handed it out; NULL: anywhere */
     zro_param *buffers; /* copies of the program's */
     size_t n_buffers;   /* of the model */
+    size_t *limits;     /* of buckets, in bytes */
+    size_t n_limits;
     zro__views *views;  /* of gradients, or NULL */
     zro_switch no_sync; /* for the next forward */
     double weight;      /* of this rank, for the next forward */
     int has_ended; /* 1: the last iteration synced, and has ended well on this rank; whether it did so on all, its step says */
     uint64_t n_synced; /* iterations that synced and ended well on all ranks, as of the last forward: the same on all of them */
+    int leader;        /* the rank whose first iteration counts */
     int regrouped;     /* 1: buckets were formed in the order in which gradients became ready */
     atomic_uint *seen; /* by parameter: how often it became ready in this iteration */
     uint32_t *learned; /* static graph, by parameter: how often it becomes ready in every iteration */
@@ -48,8 +52,12 @@ zro_status zro__ddp_check(const zro_ddp *ddp, const char *call);
 /* Forms buckets anew: in this order (NULL: as they are given, and the list reversed).  Between iterations; local. */
 zro_status zro__ddp_form(zro_ddp *ddp, const size_t *order);
 
-/* Brings rank 0's buffers to all ranks.  Collective, inside the lane. */
-zro_status zro__ddp_send_buffers(zro_ddp *ddp);
+/* Brings root's buffers, or its parameters and buffers, to all ranks.  Collective, inside the lane. */
+zro_status zro__ddp_send_buffers(zro_ddp *ddp, int root);
+zro_status zro__ddp_send_values(zro_ddp *ddp, zro__call call, int root);
+
+/* A whole iteration of a rank that has run out of inputs.  Collective, as far as the others' forward and backward are. */
+zro_status zro__ddp_shadow(zro_ddp *ddp, int syncs);
 
 /* Takes the memory that the hook needs for the buckets as they are.  Local. */
 zro_status zro__ddp_prepare_hook(zro_ddp *ddp);

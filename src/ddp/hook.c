@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "group/group.h"
 
 enum { PIECE = 1024 }; /* elements that are converted at a time where a buffer is converted in place */
 
@@ -57,6 +58,11 @@ void zro_bucket_set_buffer(zro_bucket *bucket, void *data, zro_dtype dtype)
         return;
     bucket->buffer = data;
     bucket->dtype = dtype;
+}
+
+double zro_bucket_divisor(const zro_bucket *bucket)
+{
+    return bucket == NULL ? 0 : bucket->divisor != 0 ? bucket->divisor : zro_group_size(bucket->group);
 }
 
 zro_group *zro_bucket_group(const zro_bucket *bucket)
@@ -144,7 +150,7 @@ zro_status zro_hook_all_reduce(void *user, zro_bucket *bucket)
     zro_status st = check_bucket("hook_all_reduce", bucket);
 
     (void)user;
-    return st == ZRO_OK ? zro_all_reduce(bucket->group, bucket->buffer, bucket->count, bucket->dtype, ZRO_AVG) : st;
+    return st == ZRO_OK ? zro__all_average(bucket->group, bucket->buffer, bucket->count, bucket->dtype, bucket->divisor) : st;
 }
 
 zro_status zro_hook_none(void *user, zro_bucket *bucket)

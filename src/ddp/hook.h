@@ -23,6 +23,7 @@ struct zro_bucket {
     const size_t *params; /* n_params: the indices of its parameters */
     const size_t *first;  /* n_params + 1: the element in the buffer with which each gradient begins; the last is count */
     size_t n_params;
+    double divisor; /* of averages; 0: the number of ranks */
 };
 
 /* Brings what a hook left in the bucket into `buffer`, as elements of `dtype`, which are the bucket's buffer and type again when

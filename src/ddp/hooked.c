@@ -116,7 +116,8 @@ zro_status zro__ddp_run_hook(void *user, zro__bucket *b)
                         .group = d->group,
                         .params = b->params,
                         .first = d->first,
-                        .n_params = b->n };
+                        .n_params = b->n,
+                        .divisor = b->cycle->now.divisor };
     char *buffer;
     zro_status st = exchange(d, b);
 
@@ -142,6 +143,8 @@ zro_status zro_ddp_set_hook(zro_ddp *d, zro_hook_fn hook, void *user)
 
     if (mine == ZRO_OK && d->cycle->now.is_open) /* not told to the others, who have buckets under way */
         mine = zro__fail(ZRO_ERR_STATE, "ddp_set_hook: the iteration has not ended: call zro_ddp_backward_end");
+    if (mine == ZRO_OK)
+        mine = zro__cycle_turn(d->cycle, NULL, ZRO__TURN_OF_ALL);
     if (mine != ZRO_OK)
         return mine;
     st = zro__enter(d->group);

@@ -3,8 +3,8 @@
  * A gradient is final when it became ready as often as it should: once or, with a static graph, as often as in the first iteration.
  * In that one nobody knows yet, so there buckets become full when backward has ended.
  *
- * Buckets are formed once more at the second forward that syncs, in the order in which rank 0's gradients became ready in the first
- * iteration.  With find_unused that order says nothing, because it may be another one each time. */
+ * Buckets are formed once more at the second forward that syncs, in the order in which rank 0's gradients (under a join, those of the
+ * lowest rank that had inputs) became ready in the first iteration.  With find_unused that order says nothing, because it may be another one each time. */
 #include <math.h>
 #include <string.h>
 
@@ -52,13 +52,13 @@ static void complete_order(zro_ddp *d)
             d->ready[n++] = d->cycle->order[i];
 }
 
-/* Forms the buckets in rank 0's order. */
+/* Forms the buckets in one rank's order. */
 static zro_status regroup(zro_ddp *d)
 {
     zro_status st;
 
     complete_order(d);
-    st = zro_broadcast(d->group, d->ready, d->n, ZRO_I64, 0);
+    st = zro_broadcast(d->group, d->ready, d->n, ZRO_I64, d->leader);
     if (st == ZRO_OK)
         st = zro__cycle_vote(d->cycle, ZRO__CALL_DDP_FORWARD, zro__ddp_form(d, d->ready));
     d->regrouped = st == ZRO_OK; /* otherwise some ranks may have the new buckets, and others the old ones: all try again */
@@ -66,15 +66,21 @@ static zro_status regroup(zro_ddp *d)
 }
 
 /* The iteration before is over, and if it has failed on any rank this one knows: by its buckets, or by the step.  So all ranks learn
- * from the same ones, and form buckets anew at the same forward. */
-static void learn(zro_ddp *d)
+ * from the same ones, and form buckets anew at the same forward.  A shadow has seen nothing, and learns from the lowest rank that has.
+ * Collective if the iteration had shadows. */
+static zro_status learn(zro_ddp *d)
 {
-    const int counts = d->has_ended && d->cycle->now.failed == ZRO_OK;
+    const zro__iteration *before = &d->cycle->now;
+    const int counts = d->has_ended && before->failed == ZRO_OK, learns = counts && d->n_synced == 0;
 
     d->has_ended = 0;
-    for (size_t i = 0; counts && !has_learned(d) && i < d->n; i++)
+    for (size_t i = 0; learns && i < d->n; i++)
         d->learned[i] = atomic_load_explicit(&d->seen[i], memory_order_relaxed);
+    if (learns)
+        d->leader = before->lowest;
     d->n_synced += (uint64_t)counts;
+    return learns && is_static(d) && before->has_shadows ? zro_broadcast(d->group, d->learned, d->n, ZRO_I32, d->leader)
+                                                         : ZRO_OK;
 }
 
 /* What ranks do together before an iteration.  Inside the lane. */
@@ -84,31 +90,42 @@ static zro_status prepare(zro_ddp *d)
     zro_status st = regroups ? regroup(d) : ZRO_OK;
 
     if (st == ZRO_OK && d->config.broadcast_buffers == ZRO_ON)
-        st = zro__ddp_send_buffers(d);
+        st = zro__ddp_send_buffers(d, d->cycle->join != NULL ? d->cycle->join->highest : 0);
     return st;
 }
 
-zro_status zro_ddp_forward(zro_ddp *d)
+/* An iteration, after its turn; of a shadow, too. */
+static zro_status begin(zro_ddp *d, int syncs)
 {
-    zro_status st = zro__ddp_check(d, "ddp_forward");
+    const uint64_t begun = zro__trace_begin(zro__trace_of(d->group));
+    zro_status st = learn(d);
 
-    if (st == ZRO_OK)
-        st = zro__cycle_check_open(d->cycle);
-    if (st == ZRO_OK)
-        learn(d);
-    if (st == ZRO_OK && d->no_sync == ZRO_OFF) {
+    if (st == ZRO_OK && syncs) {
         st = zro__enter(d->group);
         if (st == ZRO_OK)
             st = zro__leave(d->group, prepare(d));
     }
     (void)ZRO__POINT("ddp.forward");
     if (st == ZRO_OK)
-        st = zro__cycle_open(d->cycle, d->no_sync == ZRO_OFF, d->weight);
+        st = zro__cycle_open(d->cycle, syncs, d->weight);
     for (size_t i = 0; st == ZRO_OK && i < d->n; i++)
         atomic_store_explicit(&d->seen[i], 0, memory_order_relaxed);
     if (st == ZRO_OK && d->n_synced == 0) /* the iteration before, if there was one, has failed */
         atomic_store_explicit(&d->n_ready, 0, memory_order_relaxed);
+    zro__trace_end(zro__trace_of(d->group), begun, "ddp_forward", (int64_t)d->cycle->now.number, 0);
     return st;
+}
+
+zro_status zro_ddp_forward(zro_ddp *d)
+{
+    const int syncs = d == NULL || d->no_sync == ZRO_OFF;
+    zro_status st = zro__ddp_check(d, "ddp_forward");
+
+    if (st == ZRO_OK)
+        st = zro__cycle_check_open(d->cycle);
+    if (st == ZRO_OK)
+        st = zro__cycle_turn(d->cycle, NULL, (zro__turn){ .deed = ZRO__FORWARD, .syncs = syncs });
+    return st == ZRO_OK ? begin(d, syncs) : st;
 }
 
 /* ---- ready ---- */
@@ -219,19 +236,48 @@ static zro_status check_end(const zro_ddp *d)
     return ZRO_OK;
 }
 
-zro_status zro_ddp_backward_end(zro_ddp *d)
+static zro_status end(zro_ddp *d, zro_status st)
 {
-    zro_status st = zro__ddp_check(d, "ddp_backward_end");
-    int syncs;
+    const int syncs = d->cycle->now.is_open && d->cycle->now.syncs;
+    const uint64_t begun = zro__trace_begin(zro__trace_of(d->group));
 
-    if (st != ZRO_OK)
-        return st;
-    syncs = d->cycle->now.is_open && d->cycle->now.syncs;
     (void)ZRO__POINT("ddp.end");
-    st = zro__cycle_end(d->cycle, syncs ? check_end(d) : ZRO_OK);
+    st = zro__cycle_end(d->cycle, st);
+    zro__trace_end(zro__trace_of(d->group), begun, "ddp_backward_end", (int64_t)d->cycle->now.number, 0);
     if (syncs)
         d->has_ended = st == ZRO_OK;
     return st;
+}
+
+zro_status zro_ddp_backward_end(zro_ddp *d)
+{
+    zro_status st = zro__ddp_check(d, "ddp_backward_end");
+
+    if (st != ZRO_OK)
+        return st;
+    return end(d, d->cycle->now.is_open && d->cycle->now.syncs ? check_end(d) : ZRO_OK);
+}
+
+zro_status zro__ddp_shadow(zro_ddp *d, int syncs)
+{
+    zro_status st = begin(d, syncs);
+
+    return st == ZRO_OK ? end(d, ZRO_OK) : st;
+}
+
+zro_status zro_ddp_shadow(zro_ddp *d)
+{
+    zro_status st = zro_ddp_forward(d);
+
+    if (st != ZRO_OK)
+        return st;
+    for (size_t i = 0; i < d->n; i++)
+        zro__param_mark(&d->params[i], 0);
+    if (d->cycle->now.syncs && !has_learned(d))
+        st = zro__fail(ZRO_ERR_STATE,
+                       "ddp_shadow: the graph is static, and this is the first iteration, in which every rank must have "
+                       "gradients");
+    return end(d, st);
 }
 
 /* ---- settings ---- */
@@ -264,5 +310,7 @@ zro_status zro_ddp_average(zro_ddp *d)
 {
     zro_status st = zro__ddp_check(d, "ddp_average");
 
+    if (st == ZRO_OK)
+        st = zro__cycle_turn(d->cycle, NULL, (zro__turn){ .deed = ZRO__AVERAGE });
     return st == ZRO_OK ? zro__cycle_average(d->cycle) : st;
 }

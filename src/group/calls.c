@@ -42,6 +42,7 @@ static const row rows[] = {
     [ZRO__CALL_BROADCAST_BYTES] = { "broadcast_bytes", 0, AT_ROOT, ALL_OF_IT, ROOT, ZRO__TO_ALL },
     [ZRO__CALL_GATHER] = { "gather", 0, OWN_PIECE, AT_ROOT, PIECES, 0 },
     [ZRO__CALL_ALL_GATHER] = { "all_gather", 0, OWN_PIECE, ALL_OF_IT, PIECES, ZRO__TO_ALL },
+    [ZRO__CALL_JOIN] = { "join", 0, OWN_PIECE, ALL_OF_IT, PIECES, ZRO__TO_ALL },
     [ZRO__CALL_STOP_REQUESTED] = { "stop_requested", 1, ALL_OF_IT, ALL_OF_IT, EVENLY, ZRO__TO_ALL },
 };
 
@@ -55,6 +56,7 @@ typedef struct arguments {
     zro_op op;
     int root; /* -1: none */
     int uneven;
+    double divisor; /* AVG: 0: the number of ranks */
 } arguments;
 
 /* ---- arguments ---- */
@@ -152,6 +154,7 @@ static zro_status describe(const zro_group *g, const row *r, const arguments *a,
                                        : 0,
                       .reduces = r->reduces,
                       .op = a->op,
+                      .divisor = a->divisor,
                       .in_type = a->dtype,
                       .out_type = a->dtype,
                       .in = in_count > 0 ? a->in : NULL,
@@ -200,8 +203,14 @@ static zro_status issue(zro_group *g, zro__call call, const arguments *a)
 static zro_status run(zro_group *g, zro__call call, const arguments *a)
 {
     zro_status st = zro__enter(g);
+    uint64_t begun;
 
-    return st != ZRO_OK ? st : zro__leave(g, issue(g, call, a));
+    if (st != ZRO_OK)
+        return st;
+    begun = zro__trace_begin(g->ranks.board.trace);
+    st = issue(g, call, a);
+    zro__trace_end(g->ranks.board.trace, begun, rows[call].name, -1, a->count * zro_dtype_bytes(a->dtype));
+    return zro__leave(g, st);
 }
 
 /* ---- the calls ---- */
@@ -220,6 +229,13 @@ zro_status zro_all_reduce_into(zro_group *g, const void *in, void *out, size_t c
 zro_status zro_all_reduce(zro_group *g, void *data, size_t count, zro_dtype dtype, zro_op op)
 {
     return zro_all_reduce_into(g, data, data, count, dtype, op);
+}
+
+zro_status zro__all_average(zro_group *g, void *data, size_t count, zro_dtype dtype, double divisor)
+{
+    return run(
+        g, ZRO__CALL_ALL_REDUCE,
+        &(arguments){ .in = data, .out = data, .count = count, .dtype = dtype, .op = ZRO_AVG, .root = -1, .divisor = divisor });
 }
 
 zro_status zro_reduce(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype, zro_op op, int root)
@@ -256,9 +272,14 @@ zro_status zro_gather_v(zro_group *g, const void *in, void *out, const size_t *c
                &(arguments){ .in = in, .out = out, .counts = counts, .uneven = 1, .dtype = dtype, .root = root });
 }
 
+zro_status zro__all_gather_as(zro_group *g, zro__call call, const void *in, void *out, size_t count, zro_dtype dtype)
+{
+    return run(g, call, &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = -1 });
+}
+
 zro_status zro_all_gather(zro_group *g, const void *in, void *out, size_t count, zro_dtype dtype)
 {
-    return run(g, ZRO__CALL_ALL_GATHER, &(arguments){ .in = in, .out = out, .count = count, .dtype = dtype, .root = -1 });
+    return zro__all_gather_as(g, ZRO__CALL_ALL_GATHER, in, out, count, dtype);
 }
 
 zro_status zro_all_gather_v(zro_group *g, const void *in, void *out, const size_t *counts, zro_dtype dtype)

@@ -4,8 +4,10 @@
  * rank takes a seat.  Between that the group is formed as all groups are (create.c). */
 #include "group/create_first.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/point.h"
 #include "base/settings.h"
 #include "group/create.h"
@@ -105,23 +107,40 @@ static zro_status open_view(zro__formation *f, int *sharers)
     return first == near ? ZRO_OK : adopt_world(f, near);
 }
 
+/* The near ranks trace to one file, which they recognise by the number of their world.  Other machines may see the same folder, so
+ * their files have other names. */
+static zro_status open_trace(const zro__formation *f, zro__seat *seat)
+{
+    const int near = zro__ticket_first(f->tickets, ZRO__NEAR, f->rank);
+    const zro__ticket first = zro__ticket_get(f->tickets, near);
+    char path[4096];
+
+    if (f->trace == NULL)
+        return ZRO_OK;
+    snprintf(path, sizeof path, near == 0 ? "%s" : "%s.%d", f->trace, near);
+    return zro__trace_open(&seat->account, &f->settings, path, zro__hash(ZRO__HASH_START, first.nonce, sizeof first.nonce),
+                           f->rank, &seat->trace);
+}
+
 /* The link becomes the seat's.  On failure there is no seat, and view and link are still the caller's. */
 static zro_status take_seat(zro__formation *f, int sharers, zro__life_kind kind)
 {
     zro__seat *seat = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *seat);
-    zro_status st = ZRO_OK;
+    zro_status st;
 
     if (seat == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: a rank's seat");
+    st = open_trace(f, seat);
     seat->view = f->view;
     seat->sharers = sharers;
     seat->life = &f->lives[f->rank];
     atomic_init(&seat->refs, 1);
-    if (kind == ZRO__LIFE_OF_THREAD)
+    if (st == ZRO_OK && kind == ZRO__LIFE_OF_THREAD)
         zro__life_mark_alive(seat->life);
-    else
+    else if (st == ZRO_OK)
         st = zro__life_hold(&seat->holder, seat->life);
     if (st != ZRO_OK) {
+        zro__trace_close(seat->trace);
         zro__free(seat);
         return st;
     }
@@ -217,7 +236,8 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
                          .meet = meet,
                          .program_link = config->link != NULL ? &program_link : NULL,
                          .settings = config->settings,
-                         .timeout_ms = config->timeout_ms };
+                         .timeout_ms = config->timeout_ms,
+                         .trace = config->trace };
     int sharers;
     zro_status st = check_tickets(config, rank, size, tickets);
 

@@ -123,6 +123,8 @@ static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
     }
     if (st == ZRO_OK && c->machine == d.machine)
         st = read_integer("ZRO_MACHINE", 0, INT64_MAX, &c->machine);
+    if (st == ZRO_OK && c->trace == NULL)
+        c->trace = variable("ZRO_TRACE");
     if (st == ZRO_OK && c->cells == NULL) {
         st = read_cells(size, cells);
         c->cells = *cells;

@@ -56,8 +56,10 @@ zro_status zro__check_group(const zro_group *g)
 
 void zro__group_settle(zro_group *g)
 {
-    if (g->ranks.board.size > 1 && zro__is_broken(g->ranks.board.control))
-        zro__settle(&g->ranks.board, g->ranks.view, g->ranks.late);
+    if (g->ranks.board.size < 2 || !zro__is_broken(g->ranks.board.control))
+        return;
+    zro__settle(&g->ranks.board, g->ranks.view, g->ranks.late);
+    (void)zro__trace_flush(g->ranks.board.trace); /* a program may end now without destroying anything */
 }
 
 zro_status zro__enter(zro_group *g)
@@ -195,7 +197,7 @@ static zro_status build(const zro__formation *f, zro_group **out)
     zro__rings_init(&g->rings, f->map.base + g->layout.rings, (zro__control *)(void *)f->map.base, g->ranks.view, f->rank,
                     g->layout.n_near, g->layout.chunk, &g->ranks.near);
     fill_members(g, f);
-    st = zro__lane_create(&g->lane);
+    st = zro__lane_create(g->seat->trace, &g->lane);
     if (st == ZRO_OK && g->settings.threads > 1)
         st = zro__pool_create(&g->seat->account, g->settings.threads, &g->ranks.pool);
     return st;
@@ -211,7 +213,8 @@ zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **
                          .rank = f->rank,
                          .size = f->size,
                          .timeout_ms = f->timeout_ms,
-                         .boards = f->seat != NULL ? &f->seat->boards : NULL };
+                         .boards = f->seat != NULL ? &f->seat->boards : NULL,
+                         .trace = f->seat != NULL ? f->seat->trace : NULL };
     char *fars = f->map.base + f->layout.fars;
     zro__carrier carrier = { 0 };
     zro__far *far = NULL;
@@ -294,6 +297,7 @@ void zro_group_destroy(zro_group *g)
         zro__far_close(g->far);
     }
     zro__region_leave(g->seat->view, &g->map, &g->layout);
+    (void)zro__trace_flush(g->ranks.board.trace); /* an array may keep the seat */
     free_group(g);
 }
 
@@ -303,6 +307,20 @@ void zro__group_die(zro_group *g)
     /* The thread may have ended inside a call, which nobody will leave any more. */
     atomic_store_explicit(&g->calls, 0, memory_order_relaxed);
     zro_group_destroy(g);
+}
+
+void zro__group_end(zro_group *g)
+{
+    zro__boards *boards = &g->seat->boards;
+    int has_others;
+
+    pthread_mutex_lock(&boards->lock);
+    has_others = boards->first != NULL && boards->first->next != NULL;
+    pthread_mutex_unlock(&boards->lock);
+    if (has_others)
+        zro__group_die(g);
+    else
+        zro_group_destroy(g);
 }
 
 /* ---- questions ---- */
@@ -357,6 +375,27 @@ zro_status zro_group_stats(const zro_group *g, zro_stats *stats)
     s.allocations = atomic_load_explicit(&g->seat->account.allocations, memory_order_relaxed);
     s.state_bytes = atomic_load_explicit(&g->seat->account.bytes[ZRO__KIND_STATE], memory_order_relaxed);
     return zro__config_give("group_stats: stats is NULL, or was not begun with ZRO_STATS_INIT", &s, sizeof s, stats);
+}
+
+uint64_t zro_trace_begin(const zro_group *g)
+{
+    return g == NULL || !zro__view_is_alive(g->seat->view) ? 0 : zro__trace_begin(g->ranks.board.trace);
+}
+
+void zro_trace_end(const zro_group *g, uint64_t mark, const char *name)
+{
+    if (g != NULL && g->ranks.board.trace != NULL && zro__view_is_alive(g->seat->view))
+        zro__trace_end(g->ranks.board.trace, mark, name != NULL ? name : "", -1, 0);
+}
+
+zro_status zro_trace_flush(const zro_group *g)
+{
+    zro_status st = check_handle(g);
+
+    if (st == ZRO_OK && !zro__trace_flush(g->ranks.board.trace))
+        st = zro__fail(ZRO_ERR_SYSTEM, "trace_flush: %s cannot be written; a warning has said why",
+                       zro__trace_path(g->ranks.board.trace));
+    return st;
 }
 
 zro_status zro_submit(zro_group *g, zro_work_fn fn, void *user, zro_work **out)

@@ -54,6 +54,12 @@ zro_status zro__leave(zro_group *group, zro_status st);
  * returns a verdict to the program passes here: enter, leave, and the checks of an optimizer. */
 void zro__group_settle(zro_group *group);
 
+/* Where a rank's slices go; NULL without a trace, and for NULL. */
+static inline zro__trace *zro__trace_of(const zro_group *group)
+{
+    return group == NULL ? NULL : group->ranks.board.trace;
+}
+
 /* Refuses a NULL group, a child's call, a broken group; does not wait. */
 zro_status zro__check_group(const zro_group *group);
 
@@ -94,13 +100,21 @@ typedef struct zro__formation {
     zro__map map; /* the region, once this rank has it */
     zro_settings settings;
     uint64_t timeout_ms;
+    const char *trace; /* without a parent: the path of the config, or NULL */
 } zro__formation;
 
 /* Builds the handle and votes; `st` is this rank's result so far.  On success the group takes the map and a hold on
  * the seat; on failure nothing is taken.  Collective. */
 zro_status zro__group_build(const zro__formation *f, zro_status st, zro_group **out);
 
-/* Marks a rank as dead whose thread ends before its function has returned (spawn.c), and destroys its group. */
+/* zro_all_gather under another name in texts.  An average over the ranks with this divisor, 0 being their number.  Collective. */
+zro_status zro__all_gather_as(zro_group *group, zro__call call, const void *in, void *out, size_t count, zro_dtype dtype);
+zro_status zro__all_average(zro_group *group, void *data, size_t count, zro_dtype dtype, double divisor);
+
+/* For a rank that is a thread (spawn.c).  die: the thread ends before the rank's function has returned; marks the rank as dead, and
+ * destroys its group.  end: the function has returned; the same if the rank leaves other groups behind, for example an optimizer's,
+ * in which nobody would come any more, otherwise destroys its group. */
 void zro__group_die(zro_group *group);
+void zro__group_end(zro_group *group);
 
 #endif

@@ -39,6 +39,7 @@ struct zro__lane {
     int stop;               /* 1: the thread is to end */
     int holds;              /* one for the group, one for each work */
     atomic_int pending;     /* number of works that have not finished */
+    zro__trace *trace;      /* of the rank, or NULL; used while the group lives */
 };
 
 /* Under the lock; returns 1 if that was the last hold of the lane. */
@@ -62,7 +63,7 @@ static void unlock(zro__lane *lane, int is_last)
     zro__free(lane);
 }
 
-zro_status zro__lane_create(zro__lane **out)
+zro_status zro__lane_create(zro__trace *trace, zro__lane **out)
 {
     zro__lane *lane = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *lane);
 
@@ -72,6 +73,7 @@ zro_status zro__lane_create(zro__lane **out)
     pthread_mutex_init(&lane->lock, NULL);
     pthread_cond_init(&lane->changed, NULL);
     lane->process = getpid();
+    lane->trace = trace;
     lane->holds = 1;
     return ZRO_OK;
 }
@@ -93,6 +95,7 @@ static void *run(void *user)
     zro__lane *lane = user;
     zro_work *work;
 
+    zro__trace_thread(lane->trace, "lane");
     pthread_mutex_lock(&lane->lock);
     for (;;) {
         zro_status st = ZRO_ERR_STATE;

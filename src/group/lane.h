@@ -8,11 +8,13 @@
 #ifndef ZRO_GROUP_LANE_H
 #define ZRO_GROUP_LANE_H
 
+#include "base/trace.h"
 #include "zro.h"
 
 typedef struct zro__lane zro__lane;
 
-zro_status zro__lane_create(zro__lane **out);
+/* trace: where its thread is named, or NULL. */
+zro_status zro__lane_create(zro__trace *trace, zro__lane **out);
 
 /* Returns when the lane is idle, at once on the lane's own thread. */
 void zro__lane_enter(zro__lane *lane);

@@ -12,6 +12,7 @@ void zro__seat_release(zro__seat *seat)
 {
     if (seat == NULL || atomic_fetch_sub(&seat->refs, 1) != 1)
         return;
+    zro__trace_close(seat->trace);
     if (seat->program_link != NULL)
         zro__program_link_close(seat->program_link);
     zro__life_release(&seat->holder);

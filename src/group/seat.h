@@ -4,6 +4,7 @@
 #define ZRO_GROUP_SEAT_H
 
 #include "base/memory.h"
+#include "base/trace.h"
 #include "board/life.h"
 #include "board/meet.h"
 #include "board/world.h"
@@ -22,6 +23,7 @@ typedef struct zro__seat {
     atomic_int refs;               /* how many groups and arrays use the seat */
     _Atomic uint64_t shared_bytes; /* this rank's share of all group memory */
     zro__boards boards;            /* of the rank's groups */
+    zro__trace *trace;             /* NULL: the rank is not traced */
 } zro__seat;
 
 void zro__seat_retain(zro__seat *seat);

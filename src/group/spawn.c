@@ -78,7 +78,10 @@ static int run_rank(rank *r, zro__life_kind kind)
     if (st == ZRO_OK) {
         code = j->fn(j->user, g);
         r->group = NULL;
-        zro_group_destroy(g);
+        if (kind == ZRO__LIFE_OF_THREAD)
+            zro__group_end(g);
+        else
+            zro_group_destroy(g);
     }
     zro__meet_finish(j->meet, r->number, st, code);
     return code;

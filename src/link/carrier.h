@@ -35,6 +35,14 @@ typedef struct zro__carrier {
     zro_status (*recv)(void *self, int peer, zro__stream stream, const void **out, size_t *bytes);
     void (*release)(void *self, int peer, zro__stream stream);
 
+    /* For carriers whose receivers can write where a message lies; NULL on others.  lend: sends a message that comes back; its receiver
+     * writes the answer over it before it releases it.  answer_word: says that the oldest one is back; answer: where it lies;
+     * taken: gives its memory back.  At most DEPTH messages are lent and not taken, and no others are sent meanwhile. */
+    void (*lend)(void *self, int peer, zro__stream stream, size_t bytes);
+    zro__word *(*answer_word)(void *self, int peer, uint64_t *target);
+    const void *(*answer)(void *self, int peer);
+    void (*taken)(void *self, int peer);
+
     /* The rest is for carriers that are told what comes, and that send without copying; NULL on others. */
 
     /* The next message, besides those announced already, will have `bytes` and belongs at `into`, group memory, or anywhere if

@@ -6,6 +6,10 @@
  * while head - tail < DEPTH.  A rank that dies leaves its ring as it is: complete messages can still be read, an incomplete
  * one was never announced.
  *
+ * A message that is lent comes back: the receiver overwrites it with the answer and then releases tail = m + 1, and the sender reads
+ * the answer before it uses the memory again.  So each line goes there and back once; an answer in the receiver's own outbox would
+ * have to be fetched there, and the lines that it overwrites be asked for first.
+ *
  * The rings of all pairs lie in the group's region.  The messages do not: most groups never send one between near ranks.  They lie
  * in the sender's outbox, a sparse region that it takes when it first sends, and whose offset it notes beside the rings before it
  * releases a head; a receiver maps it when it finds the first message.  The last rank that leaves the group gives all
@@ -25,10 +29,22 @@
 
 enum { OUTBOX_BYTES = 2 << 20, CHUNK_MAX = 256 << 10, CHUNK_MIN = 8 << 10, PAGE = 4096, CELLS = 8 };
 
+/* Head and what it announces in one cache line, so that only that crosses. */
+typedef union announced {
+    zro__word head;
+    struct {
+        uint64_t value; /* these two are the word's */
+        uint32_t sleepers;
+        uint32_t bytes[ZRO__CARRIER_DEPTH]; /* lengths of the messages */
+        uint32_t cell[ZRO__CARRIER_DEPTH];  /* where they begin in the sender's outbox */
+    } entries;
+} announced;
+
+_Static_assert(sizeof(announced) == 64, "what is announced is a cache line");
+
 typedef struct ring {
-    zro__word head, tail;
-    _Alignas(64) uint64_t bytes[ZRO__CARRIER_DEPTH]; /* lengths of the messages */
-    uint64_t cell[ZRO__CARRIER_DEPTH];               /* where they begin in the sender's outbox */
+    announced sent;
+    zro__word tail;
 } ring;
 
 /* At the start of the memory, one per near rank; then the rings, by sender and receiver. */
@@ -135,16 +151,18 @@ static void free_cells(zro__rings *rings, size_t first, size_t n)
         rings->first_free = first;
 }
 
-/* Frees the cells of what a peer has read. */
+/* Frees the cells of what a peer has read, but not of an answer that was not taken. */
 static void free_read(zro__rings *rings, int peer)
 {
     ring *r = ring_to(rings, peer);
     uint64_t tail = atomic_load_explicit(&r->tail.value, memory_order_acquire); /* pairs with the post in release_message */
 
+    if (rings->lent[peer] != 0 && tail >= rings->lent[peer])
+        tail = rings->lent[peer] - 1;
     for (; rings->freed[peer] < tail; rings->freed[peer]++) {
         int i = (int)(rings->freed[peer] % ZRO__CARRIER_DEPTH);
 
-        free_cells(rings, r->cell[i], cells_of(rings->chunk, r->bytes[i]));
+        free_cells(rings, r->sent.entries.cell[i], cells_of(rings->chunk, r->sent.entries.bytes[i]));
     }
 }
 
@@ -212,7 +230,7 @@ static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *
 
     (void)stream;
     *target = rings->received[peer] + 1;
-    return &ring_from(rings, peer)->head;
+    return &ring_from(rings, peer)->sent.head;
 }
 
 /* All who ask before one of them sends get the same buffer, because they send the same. */
@@ -249,9 +267,40 @@ static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
         rings->filling = 0;
     rings->asked[peer] = 0;
     free_cells(rings, cell + kept, cells_of(rings->chunk, rings->chunk) - kept);
-    r->bytes[i] = bytes;
-    r->cell[i] = cell;
-    zro__post(&r->head, ++rings->sent[peer]);
+    r->sent.entries.bytes[i] = (uint32_t)bytes;
+    r->sent.entries.cell[i] = (uint32_t)cell;
+    zro__post(&r->sent.head, ++rings->sent[peer]);
+}
+
+static void lend_message(void *self, int peer, zro__stream stream, size_t bytes)
+{
+    zro__rings *rings = self;
+
+    if (rings->lent[peer] == 0)
+        rings->lent[peer] = rings->sent[peer] + 1;
+    send_message(self, peer, stream, bytes);
+}
+
+static zro__word *answer_word(void *self, int peer, uint64_t *target)
+{
+    zro__rings *rings = self;
+
+    *target = rings->lent[peer];
+    return &ring_to(rings, peer)->tail;
+}
+
+static const void *find_answer(void *self, int peer)
+{
+    const zro__rings *rings = self;
+
+    return cell_at(rings, rings->index, ring_to(rings, peer)->sent.entries.cell[(rings->lent[peer] - 1) % ZRO__CARRIER_DEPTH]);
+}
+
+static void take_answer(void *self, int peer)
+{
+    zro__rings *rings = self;
+
+    rings->lent[peer] = rings->lent[peer] < rings->sent[peer] ? rings->lent[peer] + 1 : 0;
 }
 
 static zro_status recv_message(void *self, int peer, zro__stream stream, const void **out, size_t *bytes)
@@ -266,8 +315,8 @@ static zro_status recv_message(void *self, int peer, zro__stream stream, const v
     (void)stream;
     if (st != ZRO_OK)
         return st;
-    *bytes = r->bytes[message % ZRO__CARRIER_DEPTH];
-    *out = cell_at(rings, from, r->cell[message % ZRO__CARRIER_DEPTH]);
+    *bytes = r->sent.entries.bytes[message % ZRO__CARRIER_DEPTH];
+    *out = cell_at(rings, from, r->sent.entries.cell[message % ZRO__CARRIER_DEPTH]);
     return ZRO_OK;
 }
 
@@ -288,6 +337,7 @@ void zro__rings_list(zro__rings *rings, int size, zro__array *out)
     out[3] = (zro__array){ &rings->asked, (size_t)size, sizeof *rings->asked };
     out[4] = (zro__array){ &rings->users, outbox_cells(size, zro__rings_chunk(size)), sizeof *rings->users };
     out[5] = (zro__array){ &rings->outboxes, (size_t)size, sizeof *rings->outboxes };
+    out[6] = (zro__array){ &rings->lent, (size_t)size, sizeof *rings->lent };
 }
 
 void zro__rings_init(zro__rings *rings, void *memory, zro__control *control, zro__view *view, int rank, int n, size_t chunk,
@@ -305,6 +355,10 @@ void zro__rings_init(zro__rings *rings, void *memory, zro__control *control, zro
                                .send = send_message,
                                .recv = recv_message,
                                .release = release_message,
+                               .lend = lend_message,
+                               .answer_word = answer_word,
+                               .answer = find_answer,
+                               .taken = take_answer,
                                .buffer_word = buffer_word,
                                .recv_word = recv_word };
 }

@@ -21,6 +21,7 @@ typedef struct zro__rings {
     uint64_t *sent;        /* by rank: messages to it so far */
     uint64_t *received;    /* by rank: messages from it so far */
     uint64_t *freed;       /* by rank: messages to it so far whose cells are free again */
+    uint64_t *lent;        /* by rank: 1 + the oldest message to it that was lent, and whose answer was not taken; 0: none */
     size_t *asked;         /* by rank: 1 + the first cell of the buffer that was asked for; 0: none was */
     size_t filling;        /* the same of the buffer that peers have asked for, and none was sent from; 0: there is none */
     uint16_t *users;       /* by cell of this rank's outbox: messages and buffers that it belongs to */
@@ -30,7 +31,7 @@ typedef struct zro__rings {
 } zro__rings;
 
 /* Lists the ZRO__RINGS_ARRAYS arrays above for the group's arena, which comes before init. */
-enum { ZRO__RINGS_ARRAYS = 6 };
+enum { ZRO__RINGS_ARRAYS = 7 };
 void zro__rings_list(zro__rings *rings, int size, zro__array *out);
 void zro__rings_init(zro__rings *rings, void *memory, zro__control *control, zro__view *view, int rank, int n, size_t chunk,
                      zro__carrier *carrier);

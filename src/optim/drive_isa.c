@@ -1,8 +1,8 @@
 /* Drives a rule's loop: see drive.h.  Compiled once per instruction set (base/isa.h).
  *
  * On processors that gain by it, everything that the loop will touch is prefetched some hundred elements ahead, what is
- * written for writing; then the loop is called for 64 elements at a time.  On the others it is called for as many as there
- * are, up to a piece that leaves the caches alone. */
+ * written for writing; then the loop is called for 64 elements at a time, as it always is where gradients are added up.  Otherwise
+ * it is called for as many as there are, up to a piece that leaves the caches alone. */
 #include "optim/drive.h"
 
 #include <string.h>
@@ -91,14 +91,18 @@ static NOINLINE void fill(void *to, zro_dtype type, double value, size_t n)
             ((f32 *)to)[i] = (float)value;
 }
 
-/* Gives fresh slots and masters their first values. */
-static NOINLINE void begin_slots(const zro__drive *d)
+/* Gives n elements of fresh slots and masters their first values, when the loop is about to read them: a pass of its own would
+ * wait for memory twice. */
+static NOINLINE void begin_slots(const zro__drive *d, size_t done, size_t n)
 {
+    const size_t size = zro__float_bytes(d->type);
+
     if (d->fill_master)
-        zro__convert(d->master, ZRO_F32, d->data, d->data_type, d->count);
+        zro__convert(at(d->master, done, sizeof(float)), ZRO_F32, at(d->data, done, zro__float_bytes(d->data_type)),
+                     d->data_type, n);
     for (size_t s = 0; s < d->n_slots; s++)
         if ((d->fill >> s & 1) != 0 && d->slots[s] != NULL)
-            fill(d->slots[s], d->type, d->begin[s], d->count);
+            fill(at(d->slots[s], done, size), d->type, d->begin[s], n);
 }
 
 static INLINE void prefetch(const zro__drive *d, size_t from, size_t to, size_t size, size_t data_size, size_t grad_size)
@@ -119,6 +123,8 @@ static INLINE void prefetch(const zro__drive *d, size_t from, size_t to, size_t 
 
 static void set_tile(zro_rule_tile *t, void **slots, const zro__drive *d, size_t done, size_t n, size_t size)
 {
+    if (d->fill != 0 || d->fill_master)
+        begin_slots(d, done, n);
     t->count = n;
     t->first = d->first + done;
     for (size_t s = 0; s < d->n_slots; s++)
@@ -151,25 +157,51 @@ static INLINE void do_tile(const zro__drive *d, zro_rule_tile *t, size_t done, s
         zro__convert(there, d->data_type, t->data, d->type, n);
 }
 
+/* What the sum of two f32 gradients that are both there is multiplied by; 0 if these are other sources, or must be divided.  In one
+ * cell or in two, it is the same sum. */
+static float pair_factor(const zro__sources *s)
+{
+    const zro__reduce *r = s->reduce;
+
+    if (r->n != 2 || r->weight != NULL || r->dtype != ZRO_F32 || s->src[0] == NULL || s->src[1] == NULL)
+        return 0;
+    if (r->op == ZRO_SUM)
+        return 1;
+    return r->op == ZRO_AVG && zro__is_power_of_two(r->divisor) ? 1 / (float)r->divisor : 0;
+}
+
+/* The same as the kernel's tile, in place of a call. */
+static INLINE void add_pair(void *sum, const void *first, const void *second, float by)
+{
+    f32 *restrict v = sum;
+    const f32 *a = first, *b = second;
+
+    for (size_t i = 0; i < ZRO__TILE; i++)
+        v[i] = (a[i] + b[i]) * by;
+}
+
 /* With several sources: a tile of them is added up, goes through the loop while it is in the nearest cache, and is stored wherever
- * the result belongs. */
+ * the result belongs.  Larger tiles are slower: the sum and the loop do not overlap in the processor then. */
 static NOINLINE void drive_sources(const zro__drive *d)
 {
-    double sum[WIDE] ALIGNED, grad[WIDE] ALIGNED, data[WIDE] ALIGNED;
+    double sum[ZRO__TILE] ALIGNED, grad[ZRO__TILE] ALIGNED, data[ZRO__TILE] ALIGNED;
     const size_t size = zro__float_bytes(d->type), data_size = zro__float_bytes(d->data_type);
     const size_t grad_size = zro__float_bytes(d->grad_type), ahead = d->ahead;
     const zro__sources *s = d->sources;
+    const float by = pair_factor(s);
     const int elsewhere = s->n_dst > 1 || (s->n_dst == 1 && s->dst[0] != d->data);
     size_t n;
     void *slots[ZRO_MAX_SLOTS];
     zro_rule_tile t = { 0, NULL, NULL, slots, d->scalars, d->user, d->param, 0 };
 
     for (size_t done = 0; done < d->count; done += n) {
-        n = least(ahead != 0 ? ZRO__TILE : WIDE, d->count - done);
+        n = least(ZRO__TILE, d->count - done);
         if (ahead != 0 && d->count - done > ahead)
             prefetch(d, done + ahead, least(done + ahead + n, d->count), size, data_size, grad_size);
-        for (size_t k = 0; k < n; k += ZRO__TILE)
-            d->kernels->reduce_tile(s->reduce, s->src, done + k, least(ZRO__TILE, n - k), at(sum, k, grad_size));
+        if (by != 0 && n == ZRO__TILE)
+            add_pair(sum, at(s->src[0], done, sizeof(f32)), at(s->src[1], done, sizeof(f32)), by);
+        else
+            d->kernels->reduce_tile(s->reduce, s->src, done, n, sum);
         set_tile(&t, slots, d, done, n, size);
         do_tile(d, &t, done, n, sum, grad, data);
         for (int k = 0; elsewhere && k < s->n_dst; k++) {
@@ -191,8 +223,6 @@ static void drive(const zro__drive *d)
     void *slots[ZRO_MAX_SLOTS];
     zro_rule_tile t = { 0, NULL, NULL, slots, d->scalars, d->user, d->param, 0 };
 
-    if (d->fill != 0 || d->fill_master)
-        begin_slots(d);
     if (d->sources != NULL) {
         drive_sources(d);
         return;

@@ -241,30 +241,45 @@ uint64_t zro__shard_bytes(const zro__shard *shard)
 
 /* ---- steps ---- */
 
-zro_status zro__shard_scan(zro__shard *shard)
+static zro_status scan(zro__shard *shard, zro__shard_group *g, const zro__piece *p)
 {
+    const size_t i = (size_t)(p - g->pieces);
     char name[ZRO__NAME_BYTES];
 
-    shard->n_active = 0;
-    for (size_t k = 0; k < shard->n_groups; k++) {
-        zro__shard_group *g = shard->groups[k];
-
-        for (size_t i = 0; i < g->n; i++) {
-            const zro__piece *p = &g->pieces[i];
-            uint64_t bit = (uint64_t)1 << i % 64;
-
-            if (i % 64 == 0)
-                g->active[i / 64] = 0;
-            if (!zro__param_has_grad(p->param))
-                continue;
-            if (p->count > 0 && (p->param->grad == NULL || p->param->data == NULL))
-                return zro__fail(ZRO_ERR_INVALID, "parameter %s has a gradient, but its %s is NULL",
-                                 zro__param_name(p->name, p->index, name), p->param->grad == NULL ? "grad" : "data");
-            g->active[i / 64] |= bit;
-            shard->n_active++;
-        }
-    }
+    if (!zro__param_has_grad(p->param))
+        return ZRO_OK;
+    if (p->count > 0 && (p->param->grad == NULL || p->param->data == NULL))
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s has a gradient, but its %s is NULL",
+                         zro__param_name(p->name, p->index, name), p->param->grad == NULL ? "grad" : "data");
+    g->active[i / 64] |= (uint64_t)1 << i % 64;
+    shard->n_active++;
     return ZRO_OK;
+}
+
+void zro__shard_scan_none(zro__shard *shard)
+{
+    shard->n_active = 0;
+    for (size_t k = 0; k < shard->n_groups; k++)
+        memset(shard->groups[k]->active, 0, (shard->groups[k]->n + 63) / 64 * sizeof *shard->groups[k]->active);
+}
+
+zro_status zro__shard_scan_one(zro__shard *shard, size_t index)
+{
+    zro__shard_group *group = NULL;
+    const zro__piece *piece = zro__shard_find(shard, index, &group);
+
+    return scan(shard, group, piece);
+}
+
+zro_status zro__shard_scan(zro__shard *shard)
+{
+    zro_status st = ZRO_OK;
+
+    zro__shard_scan_none(shard);
+    for (size_t k = 0; st == ZRO_OK && k < shard->n_groups; k++)
+        for (size_t i = 0; st == ZRO_OK && i < shard->groups[k]->n; i++)
+            st = scan(shard, shard->groups[k], &shard->groups[k]->pieces[i]);
+    return st;
 }
 
 void zro__shard_walk(const zro__shard *shard, size_t first, size_t last, zro__walk_fn fn, void *ctx)

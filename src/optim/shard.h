@@ -88,8 +88,11 @@ zro__piece *zro__shard_find(const zro__shard *shard, size_t index, zro__shard_gr
 
 uint64_t zro__shard_bytes(const zro__shard *shard);
 
-/* Finds out which pieces have a gradient now.  INVALID: the gradient of one is said to be present, but its pointer is NULL. */
+/* Finds out which pieces have a gradient now.  INVALID: the gradient of one is said to be present, but its pointer is NULL.
+ * The same for some of them: scan_none, then scan_one for the index of each parameter of which this rank has a piece. */
 zro_status zro__shard_scan(zro__shard *shard);
+void zro__shard_scan_none(zro__shard *shard);
+zro_status zro__shard_scan_one(zro__shard *shard, size_t index);
 
 static inline int zro__piece_is_active(const zro__shard_group *group, size_t i)
 {

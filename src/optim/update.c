@@ -387,6 +387,7 @@ void zro__update_apply(zro__update *u, zro__shard_group *g, zro__piece *p, size_
     zro__fpmode mode;
 
     w.drive.sources = sources;
+    w.drive.ahead = zro__cpu_prefetch_fused();
     zro__fpmode_enter(&mode);
     apply(&w, g, p, from, count);
     zro__fpmode_leave(&mode);

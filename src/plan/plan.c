@@ -59,9 +59,11 @@ static zro_status check_config(const zro_plan_config *c, zro_switch whole)
                          (int)c->partition);
     if (c->shard_buckets != ZRO_ON && c->shard_buckets != ZRO_OFF)
         return zro__fail(ZRO_ERR_INVALID, "zro_plan_config: shard_buckets = %d, must be on or off", (int)c->shard_buckets);
-    if (c->partition != ZRO_PARTITION_BUCKETS && (c->shard_buckets == ZRO_ON || lists > 0))
-        return zro__fail(ZRO_ERR_INVALID, "zro_plan_config: %s set, but partition is not buckets",
-                         lists > 0 ? "lists of buckets are" : "shard_buckets is");
+    if (c->partition != ZRO_PARTITION_BUCKETS && c->shard_buckets == ZRO_ON)
+        return zro__fail(ZRO_ERR_INVALID, "zro_plan_config: shard_buckets is set, but partition is not buckets");
+    if (c->partition != ZRO_PARTITION_BUCKETS && c->partition != ZRO_PARTITION_FLAT && lists > 0)
+        return zro__fail(ZRO_ERR_INVALID,
+                         "zro_plan_config: lists of buckets are set, but partition is neither buckets nor flat");
     if (lists != 0 && lists != 3)
         return zro__fail(ZRO_ERR_INVALID,
                          "zro_plan_config: set all of bucket_params, bucket_lengths and n_buckets (%zu), or none",

@@ -13,6 +13,8 @@
 
 enum { GAP = 63 }; /* at most so many bytes lie between neighbours in memory that zro handed out */
 
+#define BOTH (ZRO__HEADER_IN_SLOW | ZRO__HEADER_OUT_SLOW)
+
 /* ---- transfers ---- */
 
 zro__xfer zro__delivery(zro__call call, zro_dtype type, void *array, size_t bytes, const zro__part *parts, size_t n_parts,
@@ -86,10 +88,18 @@ static zro__place *place_of(const zro__batches *l, const zro_param *p)
     return l->from == ZRO__DATA ? zro__param_place(p) : NULL;
 }
 
+/* Data that exist once are not to be written by every rank because others, which do not, are in the same batch. */
+static zro__place *once_of(const zro__batches *l, const zro_param *p)
+{
+    zro__place *place = l->to == ZRO__DATA ? zro__param_place(p) : NULL;
+
+    return place != NULL && place->kind == ZRO_MEMORY_ONCE ? place : NULL;
+}
+
 static int is_of(const zro__batches *l, const zro__batch *b, const zro_param *p)
 {
     return b->in_type == type_of(p, l->from) && b->out_type == type_of(p, l->to) && b->device == p->device
-           && b->place == place_of(l, p);
+           && b->place == place_of(l, p) && b->once == once_of(l, p);
 }
 
 /* Data without elements need not travel; gradients without elements have a bit all the same. */
@@ -110,9 +120,11 @@ static size_t sort_out(const zro__batches *l, const zro__owned *ranges, size_t n
             for (last = 0; last < n_batches && !is_of(l, &batches[last], p);)
                 last++;
         if (last == n_batches)
-            batches[n_batches++] = (zro__batch){
-                .in_type = type_of(p, l->from), .out_type = type_of(p, l->to), .device = p->device, .place = place_of(l, p)
-            };
+            batches[n_batches++] = (zro__batch){ .in_type = type_of(p, l->from),
+                                                 .out_type = type_of(p, l->to),
+                                                 .device = p->device,
+                                                 .place = place_of(l, p),
+                                                 .once = once_of(l, p) };
         batches[last].n_parts += (size_t)takes_part(l, &ranges[i]);
         batch_of[i] = last;
     }
@@ -174,8 +186,9 @@ static void lay_out(zro__batch *b)
 
 /* Finds one side of the arrays where they are now.  1 if their offsets are those of when the batch was made; otherwise, and when it is
  * being made, the parts get other offsets, from the lowest address on. */
-static int find_side(zro__batch *b, zro__side side, int is_in, int making)
+static int find_side(zro__batch *b, zro__side side, uint32_t slow, int making)
 {
+    const int is_in = slow == ZRO__HEADER_IN_SLOW;
     const size_t size = zro_dtype_bytes(is_in ? b->in_type : b->out_type);
     uintptr_t base = 0, low = UINTPTR_MAX, high = 0;
     int same = !making;
@@ -194,7 +207,7 @@ static int find_side(zro__batch *b, zro__side side, int is_in, int making)
         high = here + b->parts[i].count * size > high ? here + b->parts[i].count * size : high;
     }
     base = same ? base : high > 0 ? low : 0;
-    for (size_t i = 0; (!same || b->offsets_differ) && i < b->n_parts; i++) { /* otherwise they are what they were */
+    for (size_t i = 0; (!same || b->slow & slow) && i < b->n_parts; i++) { /* otherwise they are what they were */
         const zro__batch_item *item = &b->items[i];
         uintptr_t here = (uintptr_t)array_of(item->param, side);
         size_t at = same                                 ? (is_in ? item->in_at : item->out_at)
@@ -208,17 +221,19 @@ static int find_side(zro__batch *b, zro__side side, int is_in, int making)
     return same;
 }
 
-static int find_arrays(const zro__batches *l, zro__batch *b, int making)
+/* Returns the sides whose offsets are others than when the batch was made. */
+static uint32_t find_arrays(const zro__batches *l, zro__batch *b, int making)
 {
-    const int same_in = find_side(b, l->from, 1, making);
+    const int same_in = find_side(b, l->from, ZRO__HEADER_IN_SLOW, making);
+    const uint32_t moved = same_in ? 0 : ZRO__HEADER_IN_SLOW;
 
     if (l->to != l->from)
-        return find_side(b, l->to, 0, making) && same_in;
+        return moved | (find_side(b, l->to, ZRO__HEADER_OUT_SLOW, making) ? 0 : ZRO__HEADER_OUT_SLOW);
     b->out = b->in;
     b->out_bytes = b->in_bytes;
-    for (size_t i = 0; (!same_in || b->offsets_differ) && i < b->n_parts; i++)
+    for (size_t i = 0; (!same_in || b->slow != 0) && i < b->n_parts; i++)
         b->parts[i].out_at = b->parts[i].in_at;
-    return same_in;
+    return same_in ? 0 : BOTH;
 }
 
 static void fill(const zro__batches *l, const zro__owned *ranges, size_t n, zro__batch *batches, const size_t *batch_of)
@@ -244,7 +259,6 @@ static void finish(const zro__batches *l, zro__batch *b, int ranks)
     if (b->place != NULL) {
         zro__place_retain(b->place);
         lay_out(b);
-        b->offsets_agreed = 1;
         merge(b);
     } else {
         (void)find_arrays(l, b, 1);
@@ -256,10 +270,11 @@ static void finish(const zro__batches *l, zro__batch *b, int ranks)
     count_owners(b, ranks);
 }
 
-static uint64_t hash_offsets(uint64_t hash, const zro__batch *b)
+static uint64_t hash_offsets(uint64_t hash, const zro__batch *b, uint32_t side)
 {
     for (size_t i = 0; i < b->n_parts; i++) {
-        uint64_t item[] = { b->parts[i].in_at, b->parts[i].out_at, b->parts[i].count, (uint64_t)b->parts[i].owner };
+        uint64_t item[] = { side == ZRO__HEADER_IN_SLOW ? b->parts[i].in_at : b->parts[i].out_at, b->parts[i].count,
+                            (uint64_t)b->parts[i].owner };
 
         hash = zro__hash(hash, item, sizeof item);
     }
@@ -276,7 +291,7 @@ static uint64_t tag_of(const zro__batches *l)
                             b->n_parts };
 
         tag = zro__hash(tag, head, sizeof head);
-        tag = b->place != NULL ? hash_offsets(tag, b) : tag;
+        tag = b->place != NULL ? hash_offsets(tag, b, ZRO__HEADER_IN_SLOW) : tag;
     }
     return tag;
 }
@@ -371,12 +386,52 @@ void zro__batches_free(zro__batches *l)
         for (size_t k = 0; l->list != NULL && k < l->n; k++)
             zro__place_release(l->list[k].place);
         zro__arena_free(&l->arena);
+        zro__arena_free(&l->lent);
         zro__free(l);
         l = next;
     }
 }
 
+zro_status zro__batches_lend(zro__batches *l, zro__account *account, const zro__staging *staging)
+{
+    for (; l != NULL; l = l->next) {
+        size_t n_parts = 0, *at = NULL;
+        zro_status st;
+
+        if (l->staging != NULL)
+            continue;
+        for (size_t k = 0; k < l->n; k++)
+            n_parts += l->list[k].n_parts;
+        st = zro__arena_arrays(&l->lent, account, "where staged gradients lie",
+                               (const zro__array[]){ { &at, n_parts + 1, sizeof *at } }, 1);
+        if (st != ZRO_OK)
+            return st;
+        for (size_t k = 0; k < l->n; k++) {
+            zro__batch *b = &l->list[k];
+
+            b->lent_at = at;
+            for (size_t i = 0; i < b->n_parts; i++)
+                *at++ = staging->at[zro__staging_index(staging, b->items[i].param)]
+                        + b->items[i].first * zro_dtype_bytes(b->in_type);
+        }
+        l->staging = staging;
+    }
+    return ZRO_OK;
+}
+
 /* ---- what the ranks agree about ---- */
+
+static zro_status compare_offsets(zro_group *group, const zro__batches *l, zro__batch *b, zro__call call)
+{
+    int in = 0, out = 0;
+    zro_status st = zro__is_same(&group->ranks.board, call, hash_offsets(ZRO__HASH_START, b, ZRO__HEADER_IN_SLOW), &in);
+
+    out = in;
+    if (st == ZRO_OK && l->to != l->from)
+        st = zro__is_same(&group->ranks.board, call, hash_offsets(ZRO__HASH_START, b, ZRO__HEADER_OUT_SLOW), &out);
+    b->slow = b->disagreed = (in ? 0 : ZRO__HEADER_IN_SLOW) | (out ? 0 : ZRO__HEADER_OUT_SLOW);
+    return st;
+}
 
 zro_status zro__batches_compare(zro_group *group, zro__batches *l, zro__call call, zro_status st)
 {
@@ -390,26 +445,13 @@ zro_status zro__batches_compare(zro_group *group, zro__batches *l, zro__call cal
         zro__batch *b = &l->list[k];
 
         if (b->place == NULL) {
-            st = zro__is_same(&group->ranks.board, call, hash_offsets(ZRO__HASH_START, b), &b->offsets_agreed);
-            b->offsets_differ = !b->offsets_agreed;
+            st = compare_offsets(group, l, b, call);
         } else if (b->place->kind == ZRO_MEMORY_ONCE) { /* it may exist once for other ranks than these */
             st = zro__is_same(&group->ranks.board, call, zro__locate(group->seat->view, b->out, b->out_bytes), &b->exists_once);
             b->exists_once &= group->ranks.one_machine;
         }
     }
     return st;
-}
-
-int zro__batches_reachable(zro_group *group, const zro__batches *l)
-{
-    for (; l != NULL; l = l->next)
-        for (size_t k = 0; k < l->n; k++) {
-            const zro__batch *b = &l->list[k];
-
-            if (b->count > 0 && (!b->offsets_agreed || zro__locate(group->seat->view, b->in, b->in_bytes) == ZRO__NOWHERE))
-                return 0;
-        }
-    return 1;
 }
 
 /* ---- before a transfer ---- */
@@ -458,7 +500,7 @@ static zro_status inspect(zro_group *group, const zro__batches *l, zro__batch *b
         st = inspect_item(group, l, b, i);
     if (st != ZRO_OK)
         return st;
-    b->offsets_differ = !find_arrays(l, b, 0) || !b->offsets_agreed;
+    b->slow = b->disagreed | find_arrays(l, b, 0);
     find_present(l, b);
     return ZRO_OK;
 }
@@ -497,7 +539,7 @@ zro__xfer zro__batch_transfer(const zro__batches *l, zro__batch *b, zro__call ca
     x.out_bytes = b->out_bytes;
     x.tag = l->tag;
     x.scattered = b->place == NULL || b->place->kind == ZRO_MEMORY_ONCE;
-    x.offsets_differ = b->offsets_differ;
+    x.slow = b->slow;
     x.meeting = meeting;
     if (meeting != NULL) {
         meeting->present = b->present;
@@ -514,6 +556,27 @@ static void mark_present(const zro__batch *b)
             zro__param_mark(b->items[i].param, 1);
 }
 
+/* Whether everything that others own of this rank's gradients was copied. */
+static int is_staged(const zro__staging *staging, const zro__batch *b, int rank)
+{
+    for (size_t i = 0; i < b->n_parts; i++)
+        if ((b->present[i / 64] >> i % 64 & 1) != 0 && b->parts[i].owner != rank && b->parts[i].count > 0
+            && !zro__staging_has(staging, b->items[i].param))
+            return 0;
+    return 1;
+}
+
+/* Offsets of what ranks lend are the same on all of them, wherever the gradients are. */
+static void lend(zro__xfer *x, const zro__staging *staging, const zro__batch *b, int rank)
+{
+    x->slow &= ~(uint32_t)ZRO__HEADER_IN_SLOW;
+    x->lent_at = b->lent_at;
+    if (!is_staged(staging, b, rank))
+        return;
+    x->lent = zro_memory_data(staging->memory);
+    x->lent_bytes = staging->bytes;
+}
+
 static zro_status reduce_batch(zro__reduction *r, zro__batches *l, zro__batch *b, int is_first, zro_status st)
 {
     char why[ZRO__TEXT_BYTES];
@@ -526,10 +589,13 @@ static zro_status reduce_batch(zro__reduction *r, zro__batches *l, zro__batch *b
         m.claim = r->claim->hash;
     if (st == ZRO_OK && is_first && l->to == ZRO__GRADS)
         m.claim ^= hash_nowhere(l);
+    if (st == ZRO_OK && l->staging != NULL)
+        lend(&x, l->staging, b, r->group->ranks.board.rank);
     x.reduces = 1;
     x.op = r->op;
     x.weighted = r->weighted;
     x.weight = r->weight;
+    x.divisor = r->divisor;
     x.to = r->to;
     x.apply = r->apply;
     x.next = r->next;

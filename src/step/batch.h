@@ -2,15 +2,15 @@
  *
  * A list of batches has ranges of parameters with their owners, and says which array of a parameter is read and which is written:
  * data to data publishes what owners have updated, gradients to gradients averages, gradients to data is a step in one pass.  A
- * batch has the ranges whose arrays have the same types and device tag.
+ * batch has the ranges whose arrays have the same types and device tag; data that exist once are not in one batch with others.
  *
  * - From data to data, where zro handed the memory out (place.h), parts are relative to its start, so they are the same on all
  *   ranks, and neighbours of one owner are one part.  If there is one machine and the memory exists once there, nothing is
  *   delivered.
  * - All other arrays are found anew before every transfer, because the program may move its own.  Parts are relative to the lowest
  *   address.  If those offsets were the same on all ranks when the batch was made, a rank whose arrays are still where they were can
- *   be reached in place, if they are group memory; all others get messages, in which many parts travel together.  A gradient that
- *   is absent may be NULL: nobody reads it.
+ *   be reached in place, if they are group memory; all others get messages, in which many parts travel together.  That is decided
+ *   for what is read and for what is written by itself.  A gradient that is absent may be NULL: nobody reads it.
  *
  * Where gradients are read, each part has a bit that says whether this rank has a gradient. */
 #ifndef ZRO_STEP_BATCH_H
@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "step/claim.h"
 #include "step/place.h"
+#include "step/staging.h"
 #include "xfer/xfer.h"
 
 /* A transfer without reduction in one array per rank: each part goes from its owner to all.  `count`: elements of all parts. */
@@ -41,10 +42,12 @@ typedef struct zro__batch_item {
 typedef struct zro__batch {
     zro_dtype in_type, out_type;
     int32_t device;
-    zro__place *place;  /* of data that zro handed out; NULL: arrays are found anew, by the items */
-    int exists_once;    /* all ranks have the same memory, so there is nothing to deliver */
-    int offsets_agreed; /* the parts' offsets were the same on all ranks when the batch was made */
-    int offsets_differ; /* this rank's offsets differ from its peers', so the bytes travel as messages */
+    zro__place *place; /* of data that zro handed out; NULL: arrays are found anew, by the items */
+    zro__place *once;  /* while the batch is made: the place of its data, if they exist once; else NULL */
+    int exists_once;   /* all ranks have the same memory, so there is nothing to deliver */
+    uint32_t
+        disagreed; /* ZRO__HEADER_IN_SLOW, _OUT_SLOW: where the parts' offsets were not the same on all ranks from the start */
+    uint32_t slow; /* the same, and where this rank's arrays have moved since: those parts travel as messages */
     zro__part *parts;
     zro__batch_item *items;
     size_t n_parts;
@@ -56,15 +59,17 @@ typedef struct zro__batch {
     uint64_t *present;  /* of gradients: one bit per part, as of the last inspection */
     uint64_t *any;      /* of gradients: which parts some rank had in the last transfer */
     uint64_t *gathered; /* the bits of all ranks, where there are too many for a payload; else NULL */
+    size_t *lent_at;    /* staged gradients: by part, where it begins in the arrays that ranks lend; else NULL */
 } zro__batch;
 
 typedef struct zro__batches {
     struct zro__batches *next; /* those of a group that was added later */
     zro__side from, to;
     zro__batch *list;
-    size_t n;     /* batches in this list */
-    uint64_t tag; /* a hash of what all ranks must agree about */
-    zro__arena arena;
+    size_t n;                    /* batches in this list */
+    uint64_t tag;                /* a hash of what all ranks must agree about */
+    const zro__staging *staging; /* whose copies of gradients peers read; NULL: the gradients themselves */
+    zro__arena arena, lent;
 } zro__batches;
 
 /* A range and the parameter it is of. */
@@ -86,6 +91,10 @@ zro_status zro__batches_make(zro_group *group, zro__account *account, zro__side 
 zro_status zro__batches_compare(zro_group *group, zro__batches *batches, zro__call call, zro_status st);
 void zro__batches_free(zro__batches *batches); /* frees the whole list; takes NULL */
 
+/* From now on peers read copies of the gradients of this list, which is from gradients, as far as there are any.  Local; the same on
+ * all ranks. */
+zro_status zro__batches_lend(zro__batches *batches, zro__account *account, const zro__staging *staging);
+
 /* Finds the arrays where they are now, and which gradients this rank has.  Local.  INVALID: an array that is needed is NULL; the text
  * names the parameter.  STATE: a late rank of a broken group may still write into one. */
 zro_status zro__batches_inspect(zro_group *group, zro__batches *batches);
@@ -102,6 +111,7 @@ typedef struct zro__reduction {
     int to;                  /* as in zro__xfer */
     int weighted;            /* by `weight` of each rank */
     double weight;           /* of this rank */
+    double divisor;          /* as in zro__xfer */
     const zro__claim *claim; /* what all ranks must have in common, or NULL */
     zro__apply_fn apply;     /* as in zro__xfer, or NULL; the next four, too, get the user */
     void (*next)(void *user, const zro__run *run);
@@ -118,9 +128,6 @@ zro_status zro__batches_reduce(zro__reduction *r, zro__batches *batches, zro_sta
 
 /* No gradient is present any more. */
 void zro__batches_consume(const zro__batches *batches);
-
-/* Whether this rank's arrays of a list are group memory, with the offsets of all others. */
-int zro__batches_reachable(zro_group *group, const zro__batches *batches);
 
 /* Delivers data, after an inspection.  Collective, inside the lane.  Also a barrier: all owners have updated what exists once.
  * *moved, if anything had to travel, becomes 1. */

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/param.h"
 #include "base/point.h"
@@ -13,6 +14,10 @@ const zro__row zro__row_alone = { "updated and published at step", ZRO__NEVER, Z
 const zro__row zro__row_one_pass = { "reduced, updated and published at step, in one pass", ZRO__AT_STEP, ZRO__AT_STEP };
 const zro__row zro__row_attached = { "reduced for owners as buckets become ready, updated and published at step",
                                      ZRO__AT_BUCKET, ZRO__AT_STEP };
+const zro__row zro__row_after_last = { "reduced for owners as buckets become ready, updated and published when the last one is",
+                                       ZRO__AT_BUCKET, ZRO__AT_LAST };
+const zro__row zro__row_interleaved = { "reduced, updated and published as buckets become ready", ZRO__AT_BUCKET,
+                                        ZRO__AT_BUCKET };
 
 /* ---- create and release ---- */
 
@@ -35,18 +40,9 @@ void zro__cycle_retain(zro__cycle *c)
     atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
 }
 
-static void free_lists(zro__cycle *c)
-{
-    for (size_t k = 0; k < c->n_buckets; k++) {
-        zro__batches_free(c->buckets[k].to_all);
-        zro__batches_free(c->buckets[k].to_owners);
-        c->buckets[k].to_all = c->buckets[k].to_owners = NULL;
-    }
-}
-
 static void free_buckets(zro__cycle *c)
 {
-    free_lists(c);
+    zro__lists_free(c);
     for (size_t k = 0; k < c->n_buckets; k++)
         zro_work_destroy(c->buckets[k].work);
     c->n_buckets = 0;
@@ -73,12 +69,25 @@ void zro__cycle_release(zro__cycle *c)
         zro__seat_release(seat);
 }
 
+void zro__cycle_cancel(zro__cycle *c, const char *what)
+{
+    zro__board *board = &c->group->ranks.board;
+    char name[64];
+
+    if (!c->now.is_open || !c->now.syncs || c->n_params == 0)
+        return;
+    zro__fail(ZRO_ERR_LOST, "%s destroyed %s in the middle of an iteration",
+              zro__rank_name(board, board->rank, name, sizeof name), what);
+    (void)zro__break(board, ZRO_ERR_LOST, board->rank);
+}
+
 void zro__cycle_close(zro__cycle *c)
 {
     zro__lane_enter(c->group->lane);
     free_buckets(c);
     c->n_params = 0;
     c->now.is_open = 0;
+    c->is_closed = 1;
 }
 
 /* ---- ranks ---- */
@@ -139,14 +148,19 @@ zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status s
 zro__reduction zro__cycle_reduction(const zro__cycle *c, zro__call call, int to)
 {
     return (zro__reduction){
-        .group = c->group, .call = call, .op = ZRO_AVG, .to = to, .weighted = c->weighted, .weight = c->now.weight
+        .group = c->group,
+        .call = call,
+        .op = ZRO_AVG,
+        .to = to,
+        .weighted = c->weighted,
+        .weight = c->now.weight,
+        .divisor = c->now.divisor,
     };
 }
 
 /* ---- optimizers ---- */
 
-/* The index of a parameter in the ddp's list; SIZE_MAX if it is not there. */
-static size_t index_of(const zro__cycle *c, const zro_param *p)
+size_t zro__cycle_index(const zro__cycle *c, const zro_param *p)
 {
     uintptr_t at = (uintptr_t)p, first = (uintptr_t)c->params;
 
@@ -160,7 +174,7 @@ static zro_status check_params(const zro__cycle *c, const zro__updater *u)
             for (size_t i = 0; i < l->list[k].n_parts; i++) {
                 const zro__batch_item *item = &l->list[k].items[i];
 
-                if (index_of(c, item->param) == SIZE_MAX)
+                if (zro__cycle_index(c, item->param) == SIZE_MAX)
                     return zro__param_fail(ZRO_ERR_INVALID, item->name, item->index,
                                            "it is not among the parameters of the ddp that the optimizer is attached to");
             }
@@ -178,12 +192,18 @@ zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u)
         u->next = c->updaters;
         c->updaters = u;
         u->is_attached = 1;
+        u->number = c->n_attached++;
     }
     return ZRO_OK;
 }
 
+/* Where any updater overlaps, the lane goes through the list of them all. */
 void zro__cycle_detach(zro__cycle *c, zro__updater *u)
 {
+    if (u->is_attached && c->overlaps && zro__view_is_alive(c->group->seat->view)) {
+        zro__cycle_cancel(c, "an optimizer");
+        zro__lane_enter(c->group->lane);
+    }
     for (zro__updater **at = &c->updaters; u->is_attached && *at != NULL; at = &(*at)->next)
         if (*at == u) {
             *at = u->next;
@@ -191,6 +211,15 @@ void zro__cycle_detach(zro__cycle *c, zro__updater *u)
             c->stale = 1;
             return;
         }
+}
+
+zro__updater *zro__cycle_find(const zro__cycle *c, int32_t number)
+{
+    zro__updater *u = c->updaters;
+
+    while (u != NULL && u->number != number)
+        u = u->next;
+    return u;
 }
 
 /* A ddp begins with its cycle. */
@@ -205,7 +234,10 @@ const zro__row *zro__cycle_row(const zro__cycle *c, const zro__updater *u)
 
     if (!u->is_attached)
         return &zro__row_alone;
-    return c->hook == NULL && u->reachable && rule != NULL && rule->whole == ZRO_OFF ? &zro__row_one_pass : &zro__row_attached;
+    if (zro__updater_overlaps(u))
+        return u->overlap == ZRO_OVERLAP_INTERLEAVED && !zro__updater_measures_first(u) ? &zro__row_interleaved
+                                                                                        : &zro__row_after_last;
+    return c->hook == NULL && u->merges && rule != NULL && rule->whole == ZRO_OFF ? &zro__row_one_pass : &zro__row_attached;
 }
 
 /* Whether the last iteration has gradients of all ranks. */
@@ -240,6 +272,54 @@ static zro_status check_stage(const zro__cycle *c, const zro__updater *u)
     return ZRO_OK;
 }
 
+/* Whether the last iteration has something to average. */
+static zro_status check_average(const zro__cycle *c)
+{
+    zro_status st;
+
+    if (c->now.is_open || c->now.number == 0)
+        return zro__fail(ZRO_ERR_STATE, "ddp_average: call it after zro_ddp_backward_end");
+    st = zro__cycle_check(c); /* a verdict comes first */
+    if (st == ZRO_OK)
+        st = check_synced(c);
+    for (const zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next)
+        if (zro__updater_overlaps(u))
+            st = zro__cycle_check_reduced(u, "ddp_average");
+    return st;
+}
+
+/* What this rank would refuse by itself must not become a turn: ranks that have run out would do it. */
+static zro_status check_turn(const zro__cycle *c, const zro__updater *u, zro__deed deed)
+{
+    zro_status st = zro__cycle_check(c); /* a verdict, which the others have, too, comes first */
+
+    if (st == ZRO_OK && (deed == ZRO__STEP || deed == ZRO__STEP_LOCAL))
+        st = check_stage(c, u);
+    return st == ZRO_OK && deed == ZRO__AVERAGE ? check_average(c) : st;
+}
+
+static void fail_iteration(zro__cycle *c, zro_status st);
+
+zro_status zro__cycle_turn(zro__cycle *c, const zro__updater *u, zro__turn turn)
+{
+    zro_status st;
+
+    if (c->join == NULL || c->join->follows)
+        return ZRO_OK;
+    turn.joinable = c->joinable;
+    turn.updater = u != NULL && u->is_attached ? u->number : -1;
+    st = check_turn(c, u, turn.deed);
+    if (st != ZRO_OK) {
+        if (c->group != NULL)
+            zro__group_settle(c->group);
+        return st;
+    }
+    st = zro__join_turn(c->join, &turn, &turn);
+    if (st == ZRO_ERR_PEER && turn.joinable == c->joinable)
+        fail_iteration(c, st);
+    return st;
+}
+
 static void consume(zro__updater *u)
 {
     if (!u->is_attached)
@@ -261,15 +341,22 @@ static __attribute__((noinline)) zro_status step(zro__updater *u, const zro__cla
 zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *claim, zro_status st, void *user, int publishes)
 {
     zro__fpmode mode;
+    uint64_t begun;
     zro_status entered = zro__cycle_check(c); /* a verdict is more than a gradient that is not there */
 
     if (entered == ZRO_OK)
         entered = check_stage(c, u);
+    if (entered == ZRO_OK && zro__updater_overlaps(u)) {
+        u->stage = ZRO__EMPTY;
+        return st;
+    }
     if (entered == ZRO_OK)
         entered = zro__cycle_enter(c, &mode);
     if (entered != ZRO_OK)
         return entered;
+    begun = zro__trace_begin(zro__trace_of(c->group));
     st = step(u, claim, st, user, publishes);
+    zro__trace_end(zro__trace_of(c->group), begun, "step", (int64_t)u->n_steps, 0);
     if (st == ZRO_OK)
         consume(u);
     else if (u->is_attached && st != ZRO_ERR_MISMATCH) { /* values that differ can be set right, and the step be made again */
@@ -296,13 +383,31 @@ void zro__cycle_drop(zro__cycle *c, zro__updater *u)
 {
     if (c->group != NULL)
         zro__lane_enter(c->group->lane);
-    u->stage = ZRO__EMPTY;
+    if (u->stage != ZRO__STEPPED) /* those have been consumed */
+        u->stage = ZRO__EMPTY;
+}
+
+zro_status zro__cycle_check_idle(const zro__updater *u, const char *call, int after_step)
+{
+    const int is_open = u->cycle->now.is_open, follows = u->cycle->join != NULL && u->cycle->join->follows;
+
+    if (!u->is_attached || follows || !zro__updater_overlaps(u) || (!is_open && !(after_step && u->stage == ZRO__STEPPED)))
+        return ZRO_OK;
+    return zro__fail(ZRO_ERR_STATE,
+                     "%s: the optimizer updates parameters during backward (overlap %s), and an iteration is under way: call "
+                     "it after %s, or before zro_ddp_forward",
+                     call, zro__overlap_name(u->overlap), after_step ? "zro_optim_step" : "zro_ddp_backward_end");
 }
 
 zro_status zro__cycle_check_reduced(const zro__updater *u, const char *call)
 {
     if (!u->is_attached || u->stage == ZRO__AVERAGED)
         return ZRO_OK;
+    if (zro__updater_overlaps(u))
+        return zro__fail(ZRO_ERR_STATE,
+                         "%s: the optimizer consumes gradients during backward (overlap %s); use clip_norm and clip_value of "
+                         "zro_optim_config, and the norm in zro_step_info, or set overlap to ZRO_OVERLAP_OFF",
+                         call, zro__overlap_name(u->overlap));
     return zro__fail(
         ZRO_ERR_STATE,
         "%s: the optimizer is attached to a ddp, and averages gradients in its step; call zro_ddp_average first, or "
@@ -365,141 +470,7 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
     return ZRO_OK;
 }
 
-/* Ranges of parameters and their owners, while lists are made. */
-typedef struct owners {
-    zro__updater **updater; /* by parameter: who consumes it, or NULL */
-    size_t *first;          /* by parameter, and one behind the last: where its ranges begin */
-    zro_range *ranges;      /* of parameters that attached updaters consume, by parameter */
-    size_t *index;          /* of a bucket: what no updater consumes */
-    zro_range *cut;         /* the same, cut evenly */
-    zro__owned *owned;      /* of one list */
-    size_t most;            /* how many ranges a list can have */
-    zro__arena arena;
-} owners;
-
-/* Calls for each range of each attached updater: twice, once to count and once to fill in. */
-static void list_ranges(const zro__cycle *c, owners *o, int counts)
-{
-    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
-        for (const zro__batches *l = u->average; l != NULL; l = l->next)
-            for (size_t k = 0; k < l->n; k++)
-                for (size_t i = 0; i < l->list[k].n_parts; i++) {
-                    const zro__batch_item *item = &l->list[k].items[i];
-                    const zro__part *part = &l->list[k].parts[i];
-                    const size_t p = index_of(c, item->param);
-
-                    o->updater[p] = u;
-                    if (counts)
-                        o->first[p + 1]++;
-                    else
-                        o->ranges[o->first[p]++] =
-                            (zro_range){ .param = p, .first = item->first, .count = part->count, .owner = part->owner };
-                }
-}
-
-static zro_status find_owners(const zro__cycle *c, owners *o)
-{
-    const size_t n = c->n_params;
-    size_t total = 0;
-    zro_status st = zro__arena_arrays(&o->arena, c->account, "who owns the parameters of a ddp",
-                                      (const zro__array[]){ { &o->updater, n, sizeof *o->updater },
-                                                            { &o->first, n + 2, sizeof *o->first },
-                                                            { &o->index, n, sizeof *o->index } },
-                                      3);
-
-    if (st != ZRO_OK)
-        return st;
-    list_ranges(c, o, 1);
-    for (size_t i = 0; i <= n; i++)
-        total += o->first[i];
-    o->most = total + n + (size_t)c->group->ranks.board.size;
-    o->ranges = zro__alloc_array(c->account, ZRO__KIND_HANDLE, total + 1, sizeof *o->ranges);
-    o->cut = zro__alloc_array(c->account, ZRO__KIND_HANDLE, o->most, sizeof *o->cut);
-    o->owned = zro__alloc_array(c->account, ZRO__KIND_HANDLE, o->most, sizeof *o->owned);
-    if (o->ranges == NULL || o->cut == NULL || o->owned == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: who owns %zu parameters", n);
-    for (size_t i = 0; i < n; i++)
-        o->first[i + 1] += o->first[i];
-    list_ranges(c, o, 0); /* moves first[p] to where the next one's begin */
-    for (size_t i = n; i > 0; i--)
-        o->first[i] = o->first[i - 1];
-    o->first[0] = 0;
-    return ZRO_OK;
-}
-
-static void free_owners(owners *o)
-{
-    zro__free(o->ranges);
-    zro__free(o->cut);
-    zro__free(o->owned);
-    zro__arena_free(&o->arena);
-}
-
-/* What no updater consumes, cut evenly over the ranks. */
-static size_t list_even(const zro__cycle *c, const zro__bucket *b, owners *o)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < b->n; i++)
-        if (o->updater[b->params[i]] == NULL)
-            o->index[n++] = b->params[i];
-    n = zro__cut_ranges(c->params, o->index, n, c->group->ranks.board.size, o->cut);
-    for (size_t i = 0; i < n; i++)
-        o->owned[i] = (zro__owned){ &c->params[o->cut[i].param], c->names[o->cut[i].param], &o->cut[i] };
-    return n;
-}
-
-static size_t list_owned(const zro__cycle *c, const zro__bucket *b, owners *o)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < b->n; i++) {
-        const size_t p = b->params[i];
-
-        if (o->updater[p] == NULL || zro__cycle_row(c, o->updater[p])->reduce != ZRO__AT_BUCKET)
-            continue;
-        for (size_t r = o->first[p]; r < o->first[p + 1]; r++)
-            o->owned[n++] = (zro__owned){ &c->params[p], c->names[p], &o->ranges[r] };
-    }
-    return n;
-}
-
-static zro_status make_list(zro__cycle *c, const owners *o, size_t n, zro_status st, zro__batches **out)
-{
-    if (st == ZRO_OK)
-        st = zro__batches_make(c->group, c->account, ZRO__GRADS, ZRO__GRADS, o->owned, n, out);
-    return zro__batches_compare(c->group, *out, ZRO__CALL_DDP_FORWARD, st);
-}
-
-/* Makes the lists of what buckets move, after something has changed.  Collective, inside the lane.  With a hook there are none. */
-static zro_status make_lists(zro__cycle *c)
-{
-    owners o = { 0 };
-    zro_status st = find_owners(c, &o);
-
-    free_lists(c);
-    st = zro__cycle_vote(c, ZRO__CALL_DDP_FORWARD, st);
-    for (size_t k = 0; st == ZRO_OK && c->hook == NULL && k < c->n_buckets; k++) {
-        zro__bucket *b = &c->buckets[k];
-        size_t n = list_even(c, b, &o);
-
-        if (n > 0)
-            st = make_list(c, &o, n, st, &b->to_all);
-        n = st == ZRO_OK ? list_owned(c, b, &o) : 0;
-        if (n > 0)
-            st = make_list(c, &o, n, st, &b->to_owners);
-    }
-    free_owners(&o);
-    c->stale = st != ZRO_OK;
-    return st;
-}
-
 /* ---- iterations ---- */
-
-static int has_work(const zro__bucket *b)
-{
-    return b->cycle->hook != NULL || b->to_all != NULL || b->to_owners != NULL;
-}
 
 static zro_status reduce_list(zro__cycle *c, zro__batches *l, int to, zro_status st)
 {
@@ -512,21 +483,105 @@ static zro_status reduce_list(zro__cycle *c, zro__batches *l, int to, zro_status
     return zro__batches_reduce(&r, l, st);
 }
 
-/* Inside the lane.  A bucket with both lists refuses in the first of them. */
-static zro_status reduce(zro__cycle *c, zro__bucket *b)
+/* The gradients of a bucket, by the hook or by the lists of what is not updated in the same pass. */
+static zro_status reduce(zro__cycle *c, zro__bucket *b, zro_status st)
 {
+    if (c->hook != NULL) {
+        st = zro__cycle_vote(c, ZRO__CALL_DDP_BUCKET, st);
+        return st == ZRO_OK ? c->hook(c->hook_user, b) : st;
+    }
+    st = reduce_list(c, b->to_all, ZRO__TO_ALL, st);
+    return reduce_list(c, b->to_owners, ZRO__TO_OWNER, st);
+}
+
+static zro_status update_share(zro__cycle *c, const zro__bucket *b, const zro__share *s, zro_status st)
+{
+    const uint64_t begun = zro__trace_begin(zro__trace_of(c->group));
+
+    (void)ZRO__POINT("cycle.share");
+    if (zro__bucket_merges(b, s->updater))
+        st = zro__updater_fuse_part(s->updater, s->fused, s->publish, st);
+    else
+        st = zro__updater_step_part(s->updater, s->fused, s->publish, st);
+    zro__trace_end(zro__trace_of(c->group), begun, "bucket_step", (int64_t)b->index, 0);
+    if (st != ZRO_OK)
+        return st;
+    zro__batches_consume(s->fused);
+    c->now.n_updated = b->index + 1;
+    return ZRO_OK;
+}
+
+/* What has waited for the last bucket: it is updated while that bucket is still on its way. */
+static zro_status update_earlier(zro__cycle *c, const zro__bucket *last, zro_status st)
+{
+    for (size_t k = 0; k < last->index; k++)
+        for (const zro__share *s = c->buckets[k].shares; s != NULL; s = s->next)
+            if (zro__cycle_row(c, s->updater)->update == ZRO__AT_LAST && !zro__updater_measures_first(s->updater))
+                st = update_share(c, &c->buckets[k], s, st);
+    return st;
+}
+
+/* The updates that overlap with backward end with the last bucket. */
+static zro_status end_updates(zro__cycle *c, zro_status st)
+{
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
+        if (zro__updater_overlaps(u) && zro__updater_measures_first(u)) {
+            st = step(u, &u->claim, st, u->user, 1);
+            if (st == ZRO_OK)
+                zro__batches_consume(u->average);
+        }
+    for (zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next)
+        if (zro__updater_overlaps(u) && !zro__updater_measures_first(u))
+            zro__updater_end_parts(u);
+    return st;
+}
+
+/* All of a bucket, inside the lane.  What this rank refuses it refuses in the first transfer.  After a failure, which all ranks
+ * see in the same transfer, all of them refuse what follows. */
+static __attribute__((noinline)) zro_status work(zro__cycle *c, zro__bucket *b)
+{
+    const int is_last = zro__bucket_is_last(b);
     zro_status st = ZRO_OK;
 
     (void)ZRO__POINT("cycle.bucket");
     if (b->index >= c->now.refuse_from)
         st = zro__fail(c->now.refusal, "%s", c->now.text);
-    if (c->hook != NULL) {
-        st = zro__cycle_vote(c, ZRO__CALL_DDP_BUCKET, st);
-        return st == ZRO_OK ? c->hook(c->hook_user, b) : st;
+    if (is_last)
+        st = update_earlier(c, b, st);
+    (void)ZRO__POINT(is_last ? "cycle.last" : "cycle.reduce");
+    st = reduce(c, b, st);
+    for (const zro__share *s = b->shares; s != NULL; s = s->next)
+        if (zro__cycle_row(c, s->updater)->update == ZRO__AT_BUCKET || (is_last && !zro__updater_measures_first(s->updater)))
+            st = update_share(c, b, s, st);
+    return is_last && c->overlaps ? end_updates(c, st) : st;
+}
+
+/* Keeps why the iteration has failed.  Where the group is whole, and so torn parameters are not spoken of, the program must know
+ * which parameters have changed. */
+static void fail_iteration(zro__cycle *c, zro_status st)
+{
+    char why[ZRO__TEXT_BYTES];
+
+    snprintf(why, sizeof why, "%s", zro_last_error());
+    c->now.failed = st;
+    if (c->now.n_updated == 0 || zro__is_broken(c->group->ranks.board.control))
+        snprintf(c->now.text, sizeof c->now.text, "%s", why);
+    else
+        snprintf(c->now.text, sizeof c->now.text,
+                 "%.850s (the first %zu of %zu buckets had been updated by then, on all ranks: overlap)", why, c->now.n_updated,
+                 c->n_buckets);
+}
+
+static uint64_t bytes_of(const zro__bucket *b)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < b->n; i++) {
+        const zro_param *p = &b->cycle->params[b->params[i]];
+
+        bytes += zro_param_count(p) * zro_dtype_bytes(zro__param_grad_type(p));
     }
-    if (b->to_all != NULL)
-        st = reduce_list(c, b->to_all, ZRO__TO_ALL, st);
-    return st == ZRO_OK || b->to_all == NULL ? reduce_list(c, b->to_owners, ZRO__TO_OWNER, st) : st;
+    return bytes;
 }
 
 /* A bucket, on the lane's thread or, without one, on the program's.  After a failure, which all ranks see at the same bucket, the
@@ -535,6 +590,7 @@ static zro_status do_bucket(void *user)
 {
     zro__bucket *b = user;
     zro__cycle *c = b->cycle;
+    const uint64_t begun = zro__trace_begin(zro__trace_of(c->group));
     zro__fpmode mode;
     zro_status st;
 
@@ -542,11 +598,11 @@ static zro_status do_bucket(void *user)
         return ZRO_OK;
     st = zro__cycle_enter(c, &mode);
     if (st == ZRO_OK)
-        st = zro__cycle_leave(c, &mode, reduce(c, b));
-    if (st != ZRO_OK) {
-        c->now.failed = st;
-        snprintf(c->now.text, sizeof c->now.text, "%s", zro_last_error());
-    }
+        st = zro__cycle_leave(c, &mode, work(c, b));
+    if (begun != 0)
+        zro__trace_record(zro__trace_of(c->group), begun, "bucket", (int64_t)b->index, bytes_of(b));
+    if (st != ZRO_OK)
+        fail_iteration(c, st);
     return ZRO_OK;
 }
 
@@ -561,7 +617,7 @@ static zro_status issue(zro__cycle *c)
         /* acquire: pairs with the release of the thread that completed it, whose gradients must be seen */
         if (atomic_load_explicit(&b->missing, memory_order_acquire) > 0)
             break;
-        if (has_work(b) && b->work != NULL)
+        if (zro__bucket_has_work(b) && b->work != NULL)
             st = zro__lane_resubmit(b->work);
     }
     return st;
@@ -584,25 +640,94 @@ zro_status zro__cycle_check_open(const zro__cycle *c)
     return ZRO_OK;
 }
 
-zro_status zro__cycle_open(zro__cycle *c, int syncs, double weight)
+/* What an optimizer finds wrong before its update begins is told to the others in the first bucket. */
+static void open_update(zro__cycle *c, zro__updater *u)
 {
-    zro_status st = zro__cycle_check_open(c);
+    zro_status st = zro__updater_open(u);
+
+    if (st == ZRO_OK || c->now.refusal != ZRO_OK)
+        return;
+    c->now.refuse_from = 0;
+    c->now.refusal = st;
+    snprintf(c->now.text, sizeof c->now.text, "%s", zro_last_error());
+}
+
+/* What the ranks that have inputs have done with their gradients of the iteration before, this rank does not know. */
+static void shed(zro__cycle *c)
+{
+    for (size_t i = 0; i < c->n_params; i++)
+        zro__param_mark(&c->params[i], 0);
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
+        u->stage = ZRO__EMPTY;
+}
+
+/* Shadows train what the others train: these may have frozen parameters since.  Inside the lane. */
+static zro_status share_frozen(zro__cycle *c)
+{
+    enum { WORDS = 64, MOST = 64 * WORDS };
+    uint64_t trains[WORDS];
+    zro_status st = ZRO_OK;
+
+    for (size_t first = 0; st == ZRO_OK && first < c->n_params; first += MOST) {
+        const size_t n = c->n_params - first < MOST ? c->n_params - first : MOST;
+
+        memset(trains, 0, sizeof trains);
+        for (size_t i = 0; i < n; i++)
+            trains[i / 64] |= (uint64_t)(c->params[first + i].requires_grad != 0) << i % 64;
+        st = zro_broadcast(c->group, trains, (n + 63) / 64, ZRO_I64, c->join->lowest);
+        for (size_t i = 0; st == ZRO_OK && c->join->follows && i < n; i++)
+            if ((c->params[first + i].requires_grad != 0) != (trains[i / 64] >> i % 64 & 1))
+                c->params[first + i].requires_grad = trains[i / 64] >> i % 64 & 1;
+    }
+    return st;
+}
+
+/* What ranks do together before gradients travel. */
+static zro_status prepare(zro__cycle *c, int has_shadows)
+{
     zro__fpmode mode;
+    zro_status st = zro__cycle_enter(c, &mode);
 
     if (st != ZRO_OK)
         return st;
-    if (syncs && c->stale) {
-        st = zro__cycle_enter(c, &mode);
-        if (st == ZRO_OK)
-            st = zro__cycle_leave(c, &mode, make_lists(c));
-        if (st != ZRO_OK)
-            return st;
-    }
+    if (has_shadows)
+        st = share_frozen(c);
+    if (st == ZRO_OK && c->stale)
+        st = zro__lists_make(c);
+    return zro__cycle_leave(c, &mode, st);
+}
+
+zro_status zro__cycle_open(zro__cycle *c, int syncs, double weight)
+{
+    const zro__join *join = c->join;
+    const int is_shadow = join != NULL && join->follows, has_shadows = join != NULL && zro__join_has_shadows(join);
+    zro_status st;
+
+    if (is_shadow)
+        shed(c);
+    st = zro__cycle_check_open(c);
+    if (st == ZRO_OK && syncs && (c->stale || has_shadows))
+        st = prepare(c, has_shadows);
+    if (st != ZRO_OK)
+        return st;
     c->now = (zro__iteration){
-        .number = c->now.number + 1, .is_open = 1, .syncs = syncs, .weight = weight, .refuse_from = SIZE_MAX
+        .number = c->now.number + 1,
+        .is_open = 1,
+        .syncs = syncs,
+        .weight = is_shadow ? 0 : weight,
+        .divisor = join != NULL && join->divides_by_rest ? join->n_active : 0,
+        .is_shadow = is_shadow,
+        .has_shadows = has_shadows,
+        .lowest = join != NULL ? join->lowest : 0,
+        .refuse_from = SIZE_MAX,
     };
-    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next) {
         u->stage = ZRO__EMPTY;
+        if (syncs && zro__updater_overlaps(u))
+            open_update(c, u);
+    }
+    if (c->staging != NULL)
+        zro__staging_open(c->staging);
     c->next = 0;
     for (size_t k = 0; k < c->n_buckets; k++) {
         size_t missing = 0;
@@ -619,7 +744,11 @@ zro_status zro__cycle_ready(zro__cycle *c, size_t i)
     zro__bucket *b = &c->buckets[c->bucket_of[i]];
     zro_status st;
 
-    if (!c->now.syncs || atomic_fetch_sub_explicit(&b->missing, 1, memory_order_acq_rel) != 1)
+    if (!c->now.syncs)
+        return ZRO_OK;
+    if (c->staging != NULL && c->hook == NULL && zro__param_has_grad(&c->params[i]))
+        zro__staging_copy(c->staging, i);
+    if (atomic_fetch_sub_explicit(&b->missing, 1, memory_order_acq_rel) != 1)
         return ZRO_OK;
     pthread_mutex_lock(&c->lock);
     st = issue(c);
@@ -638,7 +767,7 @@ static zro_status issue_all(zro__cycle *c)
     st = issue(c);
     pthread_mutex_unlock(&c->lock);
     for (size_t k = 0; st == ZRO_OK && k < c->n_buckets; k++)
-        if (has_work(&c->buckets[k]) && c->buckets[k].work == NULL)
+        if (zro__bucket_has_work(&c->buckets[k]) && c->buckets[k].work == NULL)
             st = do_bucket(&c->buckets[k]);
     zro__lane_enter(c->group->lane);
     return st;
@@ -667,10 +796,22 @@ static void refuse_step(zro__cycle *c, zro_status st)
 
     for (zro__updater *u = c->updaters; u != NULL; u = u->next) /* the one that was attached first */
         first = zro__cycle_row(c, u) == &zro__row_one_pass ? u : first;
-    if (first == NULL || zro__cycle_enter(c, &mode) != ZRO_OK)
+    if (first == NULL)
         return;
     st = zro__fail(st, "%s", c->now.text);
+    if (c->join != NULL) { /* they come to a turn first */
+        (void)zro__join_refuse(c->join, c->joinable, st);
+        return;
+    }
+    if (zro__cycle_enter(c, &mode) != ZRO_OK)
+        return;
     (void)zro__cycle_leave(c, &mode, zro__updater_refuse(first, st));
+}
+
+/* What has become of gradients when backward has ended. */
+static zro__stage stage_of(const zro__row *row)
+{
+    return row->update != ZRO__AT_STEP ? ZRO__STEPPED : row->reduce == ZRO__AT_STEP ? ZRO__READY : ZRO__REDUCED;
 }
 
 zro_status zro__cycle_end(zro__cycle *c, zro_status st)
@@ -689,7 +830,7 @@ zro_status zro__cycle_end(zro__cycle *c, zro_status st)
     if (issued != ZRO_OK)
         return issued;
     for (size_t k = 0; k < c->n_buckets; k++)
-        moved |= has_work(&c->buckets[k]);
+        moved |= zro__bucket_has_work(&c->buckets[k]);
     zro__count(&c->group->ranks.counters.passes, (uint64_t)moved);
     if (c->now.failed == ZRO_OK && st != ZRO_OK) {
         refuse_step(c, st);
@@ -698,20 +839,15 @@ zro_status zro__cycle_end(zro__cycle *c, zro_status st)
     if (c->now.failed != ZRO_OK)
         return zro__fail(c->now.failed, "%s", c->now.text);
     for (zro__updater *u = c->updaters; u != NULL; u = u->next)
-        u->stage = zro__cycle_row(c, u) == &zro__row_one_pass ? ZRO__READY : ZRO__REDUCED;
+        u->stage = stage_of(zro__cycle_row(c, u));
     return ZRO_OK;
 }
 
 zro_status zro__cycle_average(zro__cycle *c)
 {
     zro__fpmode mode;
-    zro_status st;
+    zro_status st = check_average(c);
 
-    if (c->now.is_open || c->now.number == 0)
-        return zro__fail(ZRO_ERR_STATE, "ddp_average: call it after zro_ddp_backward_end");
-    st = zro__cycle_check(c); /* a verdict comes first */
-    if (st == ZRO_OK)
-        st = check_synced(c);
     if (st == ZRO_OK)
         st = zro__cycle_enter(c, &mode);
     if (st != ZRO_OK)

@@ -21,6 +21,12 @@ void zro__updater_init(zro__updater *u, const zro_optim_config *config)
     u->scaler.backoff = config->scale_backoff;
     u->scaler.interval = config->growth_interval;
     u->norm = NAN;
+    u->overlap = config->overlap;
+}
+
+const char *zro__overlap_name(zro_overlap overlap)
+{
+    return overlap == ZRO_OVERLAP_AFTER_LAST ? "after-last" : overlap == ZRO_OVERLAP_INTERLEAVED ? "interleaved" : "off";
 }
 
 void zro__updater_free(zro__updater *u)
@@ -104,8 +110,10 @@ static zro_status exchange(zro__updater *u, question *q, double *norm)
 /* *goes_on = 0: the step is skipped.  The norm is that of unscaled gradients. */
 static zro_status decide(zro__updater *u, question *q, zro__factors *f, double *norm, int *goes_on)
 {
+    const uint64_t begun = zro__trace_begin(zro__trace_of(u->cycle->group));
     zro_status st = exchange(u, q, norm);
 
+    zro__trace_end(zro__trace_of(u->cycle->group), begun, "norm", -1, 0);
     *goes_on = q->finite;
     *norm *= f->unscale;
     if (u->clip_norm != 0 && !isinf(u->clip_norm)) /* infinite: only measured */
@@ -141,6 +149,7 @@ static zro_status update(zro__updater *u, const zro__factors *factors, void *use
 {
     zro__board *board = board_of(u);
     zro_status st = ZRO_OK;
+    uint64_t begun;
 
     if (board != NULL)
         zro__touch_begin(board);
@@ -149,14 +158,25 @@ static zro_status update(zro__updater *u, const zro__factors *factors, void *use
     if (st == ZRO_OK) {
         zro__updater_begin(u);
         u->update.steps = u->n_steps;
+        begun = zro__trace_begin(zro__trace_of(u->cycle->group));
         zro__update_run(&u->update, factors, user);
-        count_passes(u, 1);
+        zro__trace_end(zro__trace_of(u->cycle->group), begun, "update", -1, 0);
         (void)ZRO__POINT("cycle.updated");
     }
     if (board != NULL)
         zro__touch_end(board);
     /* The others may have given this rank up, and used the parameters for something else, while it updated them. */
     return st == ZRO_OK && board != NULL && zro__is_broken(board->control) ? zro__verdict_get(board->control) : st;
+}
+
+/* Brings what owners have to all ranks; *moved: whether there were any others. */
+static zro_status deliver(const zro__updater *u, zro__batches *publish, int *moved)
+{
+    const uint64_t begun = zro__trace_begin(zro__trace_of(u->cycle->group));
+    zro_status st = zro__cycle_is_shared(u->cycle) ? zro__batches_deliver(u->cycle->group, publish, moved) : ZRO_OK;
+
+    zro__trace_end(zro__trace_of(u->cycle->group), begun, "publish", -1, 0);
+    return st;
 }
 
 static void finish(zro__updater *u, double norm, int goes_on)
@@ -202,8 +222,10 @@ static zro_status step(zro__updater *u, const zro__claim *claim, question *q, zr
             st = zro__update_begin(&u->update, user);
         st = met ? zro__cycle_vote(u->cycle, ZRO__CALL_STEP, st) : agree(u, claim, st);
     }
-    if (st == ZRO_OK && goes_on)
+    if (st == ZRO_OK && goes_on) {
         st = update(u, &factors, user);
+        count_passes(u, 1);
+    }
     if (st != ZRO_OK)
         return st;
     u->n_active = u->update.shard.n_active;
@@ -265,6 +287,7 @@ static void arrived_fused(void *user)
 
     zro__updater_begin(w->u);
     w->u->update.steps = w->u->n_steps;
+    w->u->has_begun = 1;
     zro__update_take(&w->u->update);
 }
 
@@ -310,34 +333,47 @@ static void start(passing *w, zro__updater *u, int to, const zro__claim *claim, 
 }
 
 /* Replicas that get an owner's results in the same pass are deliveries, too. */
-static void count_deliveries(const zro__updater *u)
+static void count_deliveries(const zro__updater *u, const zro__batches *l)
 {
-    for (const zro__batches *l = u->publish; l != NULL; l = l->next)
+    for (; l != NULL; l = l->next)
         for (size_t k = 0; k < l->n; k++)
             zro__count(&u->cycle->group->ranks.counters.deliveries, l->list[k].exists_once ? 0 : l->list[k].n_owners);
 }
 
-zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+/* What no part of the step has done yet is done with the first one: the ranks compare their claims, and the rule may change values. */
+static zro_status fuse(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro__call call,
+                       const zro__claim *claim, zro_status st, void *user)
 {
     const zro__factors factors = { 1, 1, u->clip_value };
     passing w = { .factors = &factors };
+    uint64_t begun;
 
-    start(&w, u, ZRO__TO_ALL, claim, user);
+    start(&w, u, ZRO__TO_ALL, u->has_begun ? NULL : claim, user);
+    w.reduction.call = call;
     w.reduction.apply = apply_fused;
     w.reduction.next = next_fused;
     w.reduction.arrived = arrived_fused;
     w.reduction.done = done_fused;
-    u->n_active = 0;
     if (st == ZRO_OK)
-        st = zro__batches_inspect(u->cycle->group, u->fused);
-    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, fused);
+    if (st == ZRO_OK && !u->has_begun)
         st = zro__update_begin(&u->update, user);
-    st = zro__batches_reduce(&w.reduction, u->fused, st);
+    begun = zro__trace_begin(zro__trace_of(u->cycle->group));
+    st = zro__batches_reduce(&w.reduction, fused, st);
+    zro__trace_end(zro__trace_of(u->cycle->group), begun, "reduce+update+publish", -1, 0);
+    if (st == ZRO_OK && zro__cycle_is_shared(u->cycle))
+        count_deliveries(u, publish);
+    return st;
+}
+
+zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+{
+    u->n_active = 0;
+    u->has_begun = 0;
+    st = fuse(u, u->fused, u->publish, ZRO__CALL_STEP, claim, st, user);
     if (st != ZRO_OK)
         return st;
     count_passes(u, 1);
-    if (zro__cycle_is_shared(u->cycle))
-        count_deliveries(u);
     end(u);
     finish(u, NAN, 1);
     return ZRO_OK;
@@ -347,6 +383,7 @@ zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim
 {
     question q = ask(u);
     passing w = { .question = &q };
+    uint64_t begun;
 
     start(&w, u, ZRO__TO_OWNER, claim, user);
     if (zro__updater_measures_first(u)) {
@@ -359,7 +396,9 @@ zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim
         st = zro__batches_inspect(u->cycle->group, u->publish);
     if (q.p != 0)
         zro__update_clear_partials(&u->update, u->norms.partials);
+    begun = zro__trace_begin(zro__trace_of(u->cycle->group));
     st = zro__batches_reduce(&w.reduction, u->average, st);
+    zro__trace_end(zro__trace_of(u->cycle->group), begun, "reduce", -1, 0);
     if (st != ZRO_OK)
         return st;
     count_passes(u, 1);
@@ -399,15 +438,72 @@ zro_status zro__updater_refuse(zro__updater *u, zro_status st)
     return zro__batches_reduce(&r, merges ? u->fused : u->average, st);
 }
 
+/* ---- a step in parts ---- */
+
+zro_status zro__updater_open(zro__updater *u)
+{
+    u->has_begun = 0;
+    u->n_active = 0;
+    u->passes = 0;
+    return u->open(u->optim, &u->claim);
+}
+
+zro_status zro__updater_fuse_part(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro_status st)
+{
+    return fuse(u, fused, publish, ZRO__CALL_DDP_BUCKET, &u->claim, st, u->user);
+}
+
+/* Finds out which of this rank's pieces in a list have a gradient. */
+static zro_status scan_part(zro__updater *u, const zro__batches *l)
+{
+    zro_status st = ZRO_OK;
+
+    zro__shard_scan_none(&u->update.shard);
+    for (; l != NULL; l = l->next)
+        for (size_t k = 0; k < l->n; k++)
+            for (size_t i = 0; st == ZRO_OK && i < l->list[k].n_parts; i++)
+                if (l->list[k].parts[i].owner == u->cycle->group->ranks.board.rank)
+                    st = zro__shard_scan_one(&u->update.shard, l->list[k].items[i].index);
+    return st;
+}
+
+zro_status zro__updater_step_part(zro__updater *u, const zro__batches *fused, zro__batches *publish, zro_status st)
+{
+    const zro__factors factors = { 1, 1, u->clip_value };
+    int moved = 0;
+
+    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, publish);
+    if (st == ZRO_OK)
+        st = scan_part(u, fused);
+    if (st == ZRO_OK && !u->has_begun)
+        st = zro__update_begin(&u->update, u->user);
+    st = u->has_begun ? zro__cycle_vote(u->cycle, ZRO__CALL_STEP, st) : agree(u, &u->claim, st);
+    if (st == ZRO_OK)
+        st = update(u, &factors, u->user);
+    if (st != ZRO_OK)
+        return st;
+    u->has_begun = 1;
+    u->n_active += u->update.shard.n_active;
+    st = deliver(u, publish, &moved);
+    u->passes = u->passes > 1 + moved ? u->passes : 1 + moved;
+    return st;
+}
+
+void zro__updater_end_parts(zro__updater *u)
+{
+    count_passes(u, (uint64_t)u->passes);
+    end(u);
+    finish(u, NAN, 1);
+}
+
 /* ---- publish ---- */
 
 zro_status zro__updater_deliver(zro__updater *u)
 {
-    zro_status st = ZRO_OK;
     int moved = 0;
+    zro_status st = deliver(u, u->publish, &moved);
 
-    if (zro__cycle_is_shared(u->cycle))
-        st = zro__batches_deliver(u->cycle->group, u->publish, &moved);
     count_passes(u, (uint64_t)moved);
     if (st == ZRO_OK)
         end(u);

@@ -15,24 +15,28 @@
 #include "step/batch.h"
 #include "step/claim.h"
 #include "step/norms.h"
+#include "step/turn.h"
 
 /* What has become of an iteration's gradients. */
 typedef enum zro__stage {
-    ZRO__EMPTY,   /* there are none, or they were consumed */
-    ZRO__READY,   /* each rank has its own */
-    ZRO__REDUCED, /* owners have the average */
-    ZRO__AVERAGED /* all ranks have it */
+    ZRO__EMPTY,    /* there are none, or they were consumed */
+    ZRO__READY,    /* each rank has its own */
+    ZRO__REDUCED,  /* owners have the average */
+    ZRO__AVERAGED, /* all ranks have it */
+    ZRO__STEPPED   /* they were consumed during backward, and the program has not called the step yet */
 } zro__stage;
 
 typedef struct zro__updater {
     struct zro__cycle *cycle;
     struct zro__updater *next; /* in the cycle's list of attached ones */
     int is_attached;
+    int32_t number;            /* attached: how many were attached before it */
+    const zro__joiner *joiner; /* what its handle does in a join */
     zro__update update;
     zro__batches *publish; /* data to data */
     zro__batches *average; /* attached: gradients to gradients, by owners */
     zro__batches *fused;   /* attached: gradients to data, by owners */
-    int reachable;         /* all ranks' gradients can be reached in place */
+    int merges;            /* all ranks share memory, and may reduce, update and publish in one pass */
     zro__norms norms;
     double clip_norm;  /* the largest norm; 0: no clipping by norm */
     double clip_type;  /* which norm that is */
@@ -45,6 +49,15 @@ typedef struct zro__updater {
     uint64_t n_skipped, n_steps;
     uint64_t n_active; /* parameters, or parts of them, that had a gradient in the last step */
     zro__stage stage;  /* attached: of the gradients */
+
+    /* A step that is made in parts, bucket by bucket: */
+    zro_overlap overlap;
+    zro_status (*open)(void *optim, zro__claim *claim); /* checks an optimizer, and says what all ranks must have in common */
+    void *optim;
+    void *user;       /* handed to the rule */
+    zro__claim claim; /* compared in the first part */
+    int has_begun;    /* the first part was made */
+    int passes;       /* over memory, besides those of reductions */
 } zro__updater;
 
 /* Takes the settings, which have been checked.  `u` is zeroed but for the cycle and update. */
@@ -56,6 +69,14 @@ static inline zro__shard *zro__updater_shard(const zro__updater *u)
 {
     return &((zro__updater *)(uintptr_t)u)->update.shard;
 }
+
+/* Whether parameters are updated during backward, before the step; the word for a setting. */
+static inline int zro__updater_overlaps(const zro__updater *u)
+{
+    return u->overlap != ZRO_OVERLAP_OFF;
+}
+
+const char *zro__overlap_name(zro_overlap overlap);
 
 /* Whether a step asks for the norm of all gradients, for which norms must have been reserved; whether it asks for anything of all
  * gradients before it uses any of them. */
@@ -75,6 +96,14 @@ zro_status zro__updater_average(zro__updater *u);
 zro_status zro__updater_deliver(zro__updater *u);
 void zro__updater_begin(const zro__updater *u); /* says that from here on parameters change, until they are delivered; local */
 zro_status zro__updater_publish(zro__updater *u, zro_status st);
+
+/* A step in parts, each of which has the ranges of these lists; not where something must be known of all gradients first.  open: no part
+ * was made yet; local; if it fails the first part must be refused.  fuse_part: reduces, updates and publishes in one pass.
+ * step_part: updates and publishes what owners have the average of.  end_parts: all were made; local. */
+zro_status zro__updater_open(zro__updater *u);
+zro_status zro__updater_fuse_part(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro_status st);
+zro_status zro__updater_step_part(zro__updater *u, const zro__batches *fused, zro__batches *publish, zro_status st);
+void zro__updater_end_parts(zro__updater *u);
 
 /* Takes part in the next fuse or reduce of the others, in order to refuse it with `st`. */
 zro_status zro__updater_refuse(zro__updater *u, zro_status st);

@@ -2,11 +2,14 @@
  *
  * Each owner's parts, one after another, are its stream, cut into chunks.  In step t a rank sends its pieces of chunk t of every
  * stream, then does chunk t - 1 of its own stream, sending the results, then fetches the results of chunk t - 2 of the other
- * streams.  Every send and every fetch simply waits until it can be done.  This cannot deadlock if 4 messages fit between two ranks in each direction: let a rank be
- * in step s, no other in an earlier one.  What it fetches was sent in steps before s, so it is there.  Of what it
+ * streams.  Every send and every fetch simply waits until it can be done.  This cannot deadlock if 4 messages fit between two ranks
+ * in each direction: let a rank be in step s, no other in an earlier one.  What it fetches was sent in steps before s, so it is there.  Of what it
  * sends to a peer, the peer has fetched all that it needed for its steps before s, so between the two there are at most the
  * pieces of chunks s - 1 and s and the results of chunks s - 2 and s - 1.  So the rank that is furthest behind never waits for
  * long, and everybody goes on.
+ *
+ * Where results are answers, they come back in the memory of the pieces, and no message brings them: three chunks of pieces are between
+ * two ranks at most.
  *
  * A carrier with an `expect` function is told two chunks ahead what comes, and where it belongs: results straight into group memory, the
  * rest into buffers.  What is sent from group memory is not copied either.  So a piece may still be leaving an array while
@@ -73,6 +76,12 @@ static zro_status wait_for_message(zro__progress *f, int peer, zro__stream strea
     return ZRO_OK;
 }
 
+static void count_message(zro__progress *f, size_t bytes)
+{
+    zro__count(&f->ranks->counters.link_messages, 1);
+    zro__count(&f->ranks->counters.link_bytes, bytes);
+}
+
 /* Sends what was put into the buffer, or, if `from` is not NULL, from group memory. */
 static zro_status send_message(zro__progress *f, int peer, zro__stream stream, const void *from, size_t bytes)
 {
@@ -82,12 +91,12 @@ static zro_status send_message(zro__progress *f, int peer, zro__stream stream, c
     f->ranks->kernels->fence();
     if (from != NULL)
         st = done_by_carrier(f, carrier->send_from(carrier->self, peer, stream, from, bytes));
+    else if (f->answers)
+        carrier->lend(carrier->self, peer, stream, bytes);
     else
         carrier->send(carrier->self, peer, stream, bytes);
-    if (carrier == &f->ranks->near) {
-        zro__count(&f->ranks->counters.link_messages, 1);
-        zro__count(&f->ranks->counters.link_bytes, bytes);
-    }
+    if (carrier == &f->ranks->near)
+        count_message(f, bytes);
     return st;
 }
 
@@ -193,7 +202,8 @@ static zro_status send_pieces(zro__progress *f, zro__cursor *cursor, int owner)
         if (!zro__reach_has(f, f->me, run.part))
             continue;
         if (from == NULL)
-            f->ranks->kernels->copy(&dst, 1, (const char *)f->x->in + f->parts[run.part].in_at + run.first * f->in_size, n, 1);
+            f->ranks->kernels->copy(&dst, 1, (const char *)f->x->in + f->parts[run.part].in_at + run.first * f->in_size, n,
+                                    !f->answers);
         bytes += n;
     }
     (void)ZRO__POINT("xfer.piece");
@@ -215,7 +225,9 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
                 return st;
         }
         s->outgoing[r] = NULL;
-        if (sends_results(f, r)) {
+        if (f->answers && r != f->me) {
+            s->outgoing[r] = (char *)(uintptr_t)s->incoming[r];
+        } else if (sends_results(f, r)) {
             st = wait_for_buffer(f, r, find_result(f, start, r));
             if (st != ZRO_OK)
                 return st;
@@ -226,21 +238,38 @@ static zro_status do_own_chunk(zro__progress *f, zro__cursor *cursor)
         zro__owner_do(f, &run);
     if (zro__is_given_up(&f->ranks->board)) /* then something of the chunk was left out */
         return zro__verdict_get(f->ranks->board.control);
+    f->ranks->kernels->fence();
     for (int r = 0; r < f->size; r++) {
         if (receives_pieces(f, r))
             release(f, r, ZRO__PIECES);
-        st = sends_results(f, r) ? send_message(f, r, ZRO__RESULTS, find_result(f, start, r), results) : ZRO_OK;
+        if (f->answers && r != f->me)
+            count_message(f, results);
+        st = !f->answers && sends_results(f, r) ? send_message(f, r, ZRO__RESULTS, find_result(f, start, r), results) : ZRO_OK;
         if (st != ZRO_OK)
             return st;
     }
     return ZRO_OK;
 }
 
+/* Until the oldest message that was lent to this owner is back. */
+static zro_status wait_for_answer(zro__progress *f, int owner)
+{
+    const zro__carrier *carrier = &f->ranks->near;
+    uint64_t target;
+    zro__word *word = carrier->answer_word(carrier->self, owner, &target);
+    zro_status st = zro__wait(&f->ranks->board, word, target, owner, NULL);
+
+    if (st == ZRO_OK)
+        f->ranks->scratch.incoming[owner] = carrier->answer(carrier->self, owner);
+    return st;
+}
+
 static zro_status fetch_results(zro__progress *f, zro__cursor *cursor, int owner)
 {
     size_t left = f->limit;
     zro__run run;
-    zro_status st = wait_for_message(f, owner, ZRO__RESULTS, result_bytes(f, *cursor, owner));
+    zro_status st =
+        f->answers ? wait_for_answer(f, owner) : wait_for_message(f, owner, ZRO__RESULTS, result_bytes(f, *cursor, owner));
 
     if (st != ZRO_OK)
         return st;
@@ -254,7 +283,10 @@ static zro_status fetch_results(zro__progress *f, zro__cursor *cursor, int owner
         f->ranks->scratch.incoming[owner] += n;
     }
     f->ranks->kernels->fence();
-    release(f, owner, ZRO__RESULTS);
+    if (f->answers)
+        f->ranks->near.taken(f->ranks->near.self, owner);
+    else
+        release(f, owner, ZRO__RESULTS);
     return ZRO_OK;
 }
 

@@ -9,6 +9,7 @@ typedef struct job {
     zro__progress *f;
     zro__run run;
     int n_dst;
+    int stream;       /* results are stored around the caches */
     const void **src; /* by order of addition; without reduction the one source */
     void **dst;
 } job;
@@ -33,11 +34,11 @@ static void do_piece(const job *j, const void **src, void **dst, size_t from, si
                                   .own = (char *)x->out + f->parts[j->run.part].out_at + (j->run.first + from) * f->out_size,
                                   .dst = dst,
                                   .n_dst = j->n_dst,
-                                  .stream = f->bypass_caches });
+                                  .stream = j->stream });
     else if (x->reduces)
-        kernels->reduce(&f->reduce, src, dst, j->n_dst, n, f->bypass_caches);
+        kernels->reduce(&f->reduce, src, dst, j->n_dst, n, j->stream);
     else
-        kernels->copy(dst, j->n_dst, src[0], n * f->in_size, f->bypass_caches);
+        kernels->copy(dst, j->n_dst, src[0], n * f->in_size, j->stream);
 }
 
 /* The same piece by piece, until the group breaks: what is left out then is missed by nobody. */
@@ -76,8 +77,8 @@ void zro__owner_do(zro__progress *f, const zro__run *run)
     zro__scratch *s = &f->ranks->scratch;
     const zro__part *part = &f->parts[run->part];
     size_t in_bytes = run->count * f->in_size, out_bytes = run->count * f->out_size;
-    size_t in_at = part->in_at + run->first * f->in_size, out_at = part->out_at + run->first * f->out_size;
-    job j = { f, *run, 0, s->src, s->dst };
+    size_t out_at = part->out_at + run->first * f->out_size;
+    job j = { f, *run, 0, f->bypass_caches, s->src, s->dst };
     uint64_t in_place = 0;
 
     for (int k = 0; k < (f->x->reduces ? f->size : 1); k++) {
@@ -86,7 +87,7 @@ void zro__owner_do(zro__progress *f, const zro__run *run)
         if (!zro__reach_has(f, r, run->part)) {
             s->src[k] = NULL;
         } else if (s->in_of[r] != NULL) {
-            s->src[k] = s->in_of[r] + in_at;
+            s->src[k] = s->in_of[r] + zro__reach_piece_at(f, r, run->part) + run->first * f->in_size;
             in_place += r == f->me ? 0 : in_bytes;
         } else {
             s->src[k] = s->incoming[r];
@@ -104,6 +105,9 @@ void zro__owner_do(zro__progress *f, const zro__run *run)
         } else if (s->outgoing[r] != NULL) {
             s->dst[j.n_dst++] = s->outgoing[r];
             s->outgoing[r] += out_bytes;
+            /* The reader's cache has what the buffer held before: ordinary stores would have to ask for each line, unless it is the
+             * buffer of a piece, which this rank has just read. */
+            j.stream |= !f->answers;
         }
     }
     zro__count(&f->ranks->counters.direct_bytes, in_place);

@@ -8,12 +8,14 @@
 typedef struct zro__progress {
     zro__ranks *ranks;
     const zro__xfer *x;
-    const zro__part *parts; /* those of x, or one part per rank where the work is spread */
+    const zro__part *parts; /* those of x, or one part per rank where the work is spread or every rank does all of it */
     size_t n_parts;
+    int to;                          /* who gets the results, as in x */
     size_t in_size, out_size;        /* bytes of an element */
     size_t limit;                    /* elements of a chunk */
     int me, size;                    /* this rank, and how many there are */
     int bypass_caches;               /* results are written by non-temporal stores, because they would not stay in the caches */
+    int answers;                     /* results come back in the messages that brought the pieces */
     int in_is_shared, out_is_shared; /* whether this rank's arrays are group memory, and may be used as such */
     zro__reduce reduce;              /* how pieces are added */
     const uint64_t *any;             /* bits of the parts that some rank has; NULL: all */
@@ -24,8 +26,8 @@ typedef struct zro__progress {
 /* The header with which a rank arrived. */
 const zro__header *zro__reach_header(const zro__progress *f, int rank);
 
-/* Whether two ranks reach each other's group memory. */
-int zro__reach_shares(const zro__progress *f, int a, int b);
+/* Whether two ranks reach each other's group memory; `slow` is the header's flag of the side that is asked about. */
+int zro__reach_shares(const zro__progress *f, int a, int b, uint32_t slow);
 
 /* Whether `owner` reads rank's piece, or writes rank's result, in place. */
 int zro__reach_reads(const zro__progress *f, int owner, int rank);
@@ -38,6 +40,12 @@ int zro__reach_writer(const zro__progress *f, int owner, int rank);
 /* Whether rank gets the results of owner's parts; whether it has a piece of a part. */
 int zro__reach_receives(const zro__progress *f, int owner, int rank);
 int zro__reach_has(const zro__progress *f, int rank, size_t part);
+
+/* Where rank's piece of a part begins in its array that this rank reads: `in`, or what a peer lends. */
+static inline size_t zro__reach_piece_at(const zro__progress *f, int rank, size_t part)
+{
+    return f->x->lent_at != NULL && rank != f->me ? f->x->lent_at[part] : f->parts[part].in_at;
+}
 
 /* rank's bits of presence, where there are any. */
 const uint64_t *zro__reach_bits(const zro__progress *f, int rank);

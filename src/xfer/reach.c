@@ -6,25 +6,27 @@ const zro__header *zro__reach_header(const zro__progress *f, int rank)
     return zro__header_of(&f->ranks->board, rank);
 }
 
-int zro__reach_shares(const zro__progress *f, int a, int b)
+int zro__reach_shares(const zro__progress *f, int a, int b, uint32_t slow)
 {
     return f->ranks->machine[a] == f->ranks->machine[b]
-           && !((zro__reach_header(f, a)->flags | zro__reach_header(f, b)->flags) & ZRO__HEADER_SLOW);
+           && !((zro__reach_header(f, a)->flags | zro__reach_header(f, b)->flags) & slow);
 }
 
 int zro__reach_reads(const zro__progress *f, int owner, int rank)
 {
-    return owner == rank || (zro__reach_shares(f, owner, rank) && zro__reach_header(f, rank)->in != ZRO__NOWHERE);
+    return owner == rank
+           || (zro__reach_shares(f, owner, rank, ZRO__HEADER_IN_SLOW) && zro__reach_header(f, rank)->in != ZRO__NOWHERE);
 }
 
 int zro__reach_writes(const zro__progress *f, int owner, int rank)
 {
-    return owner == rank || (zro__reach_shares(f, owner, rank) && zro__reach_header(f, rank)->out != ZRO__NOWHERE);
+    return owner == rank
+           || (zro__reach_shares(f, owner, rank, ZRO__HEADER_OUT_SLOW) && zro__reach_header(f, rank)->out != ZRO__NOWHERE);
 }
 
 int zro__reach_receives(const zro__progress *f, int owner, int rank)
 {
-    return f->x->to == ZRO__TO_ALL || f->x->to == rank || (f->x->to == ZRO__TO_OWNER && owner == rank);
+    return f->to == ZRO__TO_ALL || f->to == rank || (f->to == ZRO__TO_OWNER && owner == rank);
 }
 
 int zro__reach_writer(const zro__progress *f, int owner, int rank)

@@ -2,7 +2,8 @@
  *
  * After all ranks have arrived, and so know where each other's arrays lie, a piece travels in one of three ways:
  * - small transfers: every rank brought its piece in its slot, and each computes what it needs by itself;
- * - in place: an array in group memory of the same machine is read, and written, where it lies, by the owner;
+ * - in place: an array in group memory of the same machine is read, and written, where it lies, by the owner; where a rank lends a
+ *   copy of its pieces, peers read that, and itself does not;
  * - by message: any other piece is sent to the owner, any other result sent back, in chunks.
  * Which of the last two holds between an owner and a rank follows from headers that both have, so they never disagree.
  *
@@ -25,7 +26,7 @@
 enum {
     PAYLOAD_MAX = 4096,            /* pieces up to this travel with the arrival: larger ones are read in place as fast */
     DIRECT_CHUNK_BYTES = 16 << 20, /* of a chunk where no messages are needed */
-    BYPASS_BYTES = 16 << 20        /* from here on results would not stay in the caches anyway */
+    BYPASS_BYTES = 16 << 20        /* results of more would not stay in the caches anyway */
 };
 
 /* ---- arriving ---- */
@@ -188,17 +189,20 @@ static zro_status arrive(zro__progress *f, int in_payload)
             memcpy(zro__payload(&f->ranks->board), x->in, bytes);
     } else {
         bytes = x->meeting == NULL ? 0 : bring(f, zro__payload(&f->ranks->board));
-        if (f->size > 1 && !x->offsets_differ) {
-            if (x->in != NULL && x->in_bytes > 0)
-                h.in = zro__locate(view, x->in, x->in_bytes);
-            if (x->out != NULL && x->out_bytes > 0)
-                h.out = x->out == x->in && x->out_bytes == x->in_bytes ? h.in : zro__locate(view, x->out, x->out_bytes);
-        }
-        if (f->ranks->fast == ZRO_OFF || x->offsets_differ) /* it would not find the others' parts either */
-            h.flags |= ZRO__HEADER_SLOW;
+        h.flags |= x->slow; /* it would not find the others' parts either */
+        if (f->size > 1 && x->lent != NULL)
+            h.in = zro__locate(view, x->lent, x->lent_bytes);
+        else if (f->size > 1 && x->lent_at == NULL && !(x->slow & ZRO__HEADER_IN_SLOW) && x->in != NULL && x->in_bytes > 0)
+            h.in = zro__locate(view, x->in, x->in_bytes);
+        if (f->size > 1 && !(x->slow & ZRO__HEADER_OUT_SLOW) && x->out != NULL && x->out_bytes > 0)
+            h.out = x->out == x->in && x->out_bytes == x->in_bytes && x->lent_at == NULL
+                        ? h.in
+                        : zro__locate(view, x->out, x->out_bytes);
+        if (f->ranks->fast == ZRO_OFF)
+            h.flags |= ZRO__HEADER_IN_SLOW | ZRO__HEADER_OUT_SLOW;
     }
-    f->in_is_shared = h.in != ZRO__NOWHERE && h.flags == 0;
-    f->out_is_shared = h.out != ZRO__NOWHERE && h.flags == 0;
+    f->in_is_shared = h.in != ZRO__NOWHERE && x->lent_at == NULL && !(h.flags & ZRO__HEADER_IN_SLOW);
+    f->out_is_shared = h.out != ZRO__NOWHERE && !(h.flags & ZRO__HEADER_OUT_SLOW);
     st = zro__arrive(&f->ranks->board, &h, bytes);
     if (st == ZRO_OK)
         st = zro__gather_arrivals(&f->ranks->board, in_payload ? bytes : 0);
@@ -240,8 +244,7 @@ static int all_in_place(const zro__progress *f)
         const zro__header *h = zro__reach_header(f, r);
         int gets = f->x->to == ZRO__TO_ALL || f->x->to == r || (f->x->to == ZRO__TO_OWNER && owns_something(f, r));
 
-        if ((h->flags & ZRO__HEADER_SLOW) || (h->in == ZRO__NOWHERE && brings(f, ANYONE, r))
-            || (h->out == ZRO__NOWHERE && gets))
+        if (h->flags != 0 || (h->in == ZRO__NOWHERE && brings(f, ANYONE, r)) || (h->out == ZRO__NOWHERE && gets))
             return 0;
     }
     return 1;
@@ -262,6 +265,17 @@ static void spread(zro__progress *f)
     f->n_parts = (size_t)f->size;
 }
 
+/* Whether results should come back in the messages that brought the pieces, which two ranks can do with ordinary stores: what was
+ * measured as the fastest way for arrays that fit the caches.  What does not fit goes around them. */
+static int pays_to_answer(const zro__progress *f)
+{
+    const zro__xfer *x = f->x;
+
+    return f->size == 2 && !f->bypass_caches && f->ranks->board.far == NULL && x->reduces && x->to == ZRO__TO_ALL
+           && x->apply == NULL && x->meeting == NULL && !zro__reach_reads(f, 0, 1) && !zro__reach_reads(f, 1, 0)
+           && zro__reach_writer(f, 0, 1) == 1 && zro__reach_writer(f, 1, 0) == 0;
+}
+
 static void find_twins(zro__progress *f)
 {
     int *twin = f->ranks->scratch.twin;
@@ -277,11 +291,12 @@ static void find_twins(zro__progress *f)
 }
 
 /* The address of a peer's array, of which this rank touches the first `bytes`; *out stays NULL where a link carries it. */
-static zro_status find_array(zro__progress *f, int rank, uint64_t offset, size_t bytes, char **out, zro__map *borrowed)
+static zro_status find_array(zro__progress *f, int rank, uint32_t slow, uint64_t offset, size_t bytes, char **out,
+                             zro__map *borrowed)
 {
     char name[64];
 
-    if (offset == ZRO__NOWHERE || bytes == 0 || !zro__reach_shares(f, f->me, rank))
+    if (offset == ZRO__NOWHERE || bytes == 0 || !zro__reach_shares(f, f->me, rank, slow))
         return ZRO_OK;
     *out = zro__address(f->ranks->view, offset, bytes, borrowed);
     if (*out != NULL)
@@ -312,7 +327,8 @@ static zro_status find_arrays(zro__progress *f)
             continue;
         for (size_t p = 0; p < f->n_parts; p++) {
             const zro__part *part = &f->parts[p];
-            size_t in_end = part->in_at + part->count * f->in_size, out_end = part->out_at + part->count * f->out_size;
+            size_t in_end = zro__reach_piece_at(f, r, p) + part->count * f->in_size;
+            size_t out_end = part->out_at + part->count * f->out_size;
 
             if (part->owner != f->me || part->count == 0)
                 continue;
@@ -321,9 +337,10 @@ static zro_status find_arrays(zro__progress *f)
             if (zro__reach_receives(f, f->me, r) && out_end > out_bytes)
                 out_bytes = out_end;
         }
-        st = find_array(f, r, zro__reach_header(f, r)->in, in_bytes, &s->in_of[r], &s->borrowed[2 * r]);
+        st = find_array(f, r, ZRO__HEADER_IN_SLOW, zro__reach_header(f, r)->in, in_bytes, &s->in_of[r], &s->borrowed[2 * r]);
         if (st == ZRO_OK)
-            st = find_array(f, r, zro__reach_header(f, r)->out, out_bytes, &s->out_of[r], &s->borrowed[2 * r + 1]);
+            st = find_array(f, r, ZRO__HEADER_OUT_SLOW, zro__reach_header(f, r)->out, out_bytes, &s->out_of[r],
+                            &s->borrowed[2 * r + 1]);
     }
     return st;
 }
@@ -437,6 +454,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
                         .x = x,
                         .parts = x->parts,
                         .n_parts = x->n_parts,
+                        .to = x->to,
                         .in_size = zro_dtype_bytes(x->in_type),
                         .out_size = zro_dtype_bytes(x->out_type),
                         .me = ranks->board.rank,
@@ -467,11 +485,12 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         do_in_payloads(&f);
         return ZRO_OK;
     }
+    f.bypass_caches = x->count * larger > BYPASS_BYTES;
     find_twins(&f);
     direct = all_in_place(&f);
     if (direct && x->spread)
         spread(&f);
+    f.answers = !direct && pays_to_answer(&f);
     f.limit = (direct ? DIRECT_CHUNK_BYTES : ranks->near.chunk) / larger;
-    f.bypass_caches = x->count * larger >= BYPASS_BYTES;
     return carry_out(&f);
 }

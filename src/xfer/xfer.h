@@ -56,15 +56,20 @@ typedef struct zro__xfer {
     const void *in;              /* this rank's array of pieces; may be NULL if it has none */
     void *out;                   /* this rank's array of results; may be NULL if it gets none */
     size_t in_bytes, out_bytes;  /* of this rank's arrays */
-    int to;                      /* who gets the results: a rank, or one of the above */
-    int scattered;               /* parts lie anywhere behind `in` and `out`, and the bytes between them belong to others */
-    int offsets_differ;          /* this rank's parts have other offsets than its peers', so the bytes travel as messages */
-    int spread;                  /* where all arrays can be reached, owners may be chosen anew so that all ranks work */
-    int weighted;                /* op AVG: divided by the sum of the ranks' weights */
-    double weight;               /* of this rank */
-    double divisor;              /* op AVG without weights; 0: the number of ranks */
-    zro__meeting *meeting;       /* or NULL */
-    zro__apply_fn apply;         /* what the owner does with the pieces instead of adding and storing them, or NULL */
+    const size_t
+        *lent_at; /* by part: where pieces begin in the arrays that ranks lend; NULL: nobody lends, and `in` is read in place */
+    const void *lent; /* with lent_at: a copy of this rank's pieces of what others own, for them to read; NULL: it has none */
+    size_t lent_bytes;
+    int to;        /* who gets the results: a rank, or one of the above */
+    int scattered; /* parts lie anywhere behind `in` and `out`, and the bytes between them belong to others */
+    uint32_t
+        slow;   /* the header's flags of those sides on which this rank's parts have other offsets than its peers': messages */
+    int spread; /* where all arrays can be reached, owners may be chosen anew so that all ranks work */
+    int weighted;          /* op AVG: divided by the sum of the ranks' weights */
+    double weight;         /* of this rank */
+    double divisor;        /* op AVG without weights; 0: the number of ranks */
+    zro__meeting *meeting; /* or NULL */
+    zro__apply_fn apply;   /* what the owner does with the pieces instead of adding and storing them, or NULL */
     void (*next)(void *user, const zro__run *run); /* told on the calling thread before a run is applied; or NULL */
     void *apply_user;                              /* handed to both */
 } zro__xfer;

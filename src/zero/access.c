@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/dtype.h"
+#include "base/kernels.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -89,6 +91,8 @@ zro_status zro_optim_set_values(zro_optim *opt, size_t group, const double *valu
     zro_status st = check_array(opt, group, values, n);
 
     if (st == ZRO_OK)
+        st = zro__cycle_check_idle(&opt->updater, "optim_set_value", 1);
+    if (st == ZRO_OK)
         st = zro__values_check(opt->rule, values);
     if (st == ZRO_OK)
         st = zro__shard_ensure(zro__optim_shard(opt), group, values, 0);
@@ -162,23 +166,30 @@ static zro_status unknown_slot(const zro_optim *opt, const char *name)
                      known[0] != '\0' ? known : " none");
 }
 
+/* The number of a slot, if there are such a parameter and such a slot. */
+static zro_status find_slot(const zro_optim *opt, size_t param, const char *name, int *s)
+{
+    if (param >= opt->n_params)
+        return zro__fail(ZRO_ERR_INVALID, "there is no parameter %zu, only %zu of them", param, opt->n_params);
+    *s = zro__optim_find_slot(opt, name);
+    return *s >= 0 ? ZRO_OK : unknown_slot(opt, name);
+}
+
 zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, zro_slot *slot)
 {
     zro__shard_group *group = NULL;
     const zro__piece *piece;
     zro_status st = zro__optim_check(opt);
-    int s, is_array;
+    int s = 0, is_array;
 
     if (st == ZRO_OK && slot == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "optim_slot: slot is NULL");
     if (st != ZRO_OK)
         return st;
     memset(slot, 0, sizeof *slot);
-    if (param >= opt->n_params)
-        return zro__fail(ZRO_ERR_INVALID, "there is no parameter %zu, only %zu of them", param, opt->n_params);
-    s = zro__optim_find_slot(opt, name);
-    if (s < 0)
-        return unknown_slot(opt, name);
+    st = find_slot(opt, param, name, &s);
+    if (st != ZRO_OK)
+        return st;
     piece = zro__shard_find(zro__optim_shard(opt), param, &group);
     slot->dtype = ZRO_F32;
     if (piece == NULL)
@@ -191,6 +202,49 @@ zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, 
     if (slot->present)
         slot->data =
             is_array ? zro__shard_slot(group, piece, (size_t)s) : (void *)zro__slot_number(opt, group, piece, (size_t)s);
+    return ZRO_OK;
+}
+
+/* Copies elements of any floating-point type to a piece's slot, which has memory. */
+static void fill_slot(const zro_optim *opt, const zro__shard_group *group, zro__piece *piece, size_t s, zro_dtype dtype,
+                      const void *data)
+{
+    const int is_array = zro__slot_is_array(opt, s);
+    void *to = is_array ? zro__shard_slot(group, piece, s) : (void *)zro__slot_number(opt, group, piece, s);
+
+    zro__kernels_get(ZRO_KERNELS_BASE)
+        ->convert(to, zro__slot_type(opt, s, piece->data_type), data, dtype, is_array ? piece->count : 1);
+    piece->present |= (uint32_t)1 << s;
+}
+
+zro_status zro_optim_set_slot(zro_optim *opt, size_t param, const char *name, zro_dtype dtype, const void *data)
+{
+    zro__shard_group *group = NULL;
+    zro__piece *piece;
+    zro__fpmode mode;
+    zro_status st = zro__optim_check(opt);
+    int s = 0;
+
+    if (st == ZRO_OK)
+        st = zro__cycle_check_idle(&opt->updater, "optim_set_slot", 1);
+    if (st == ZRO_OK)
+        st = find_slot(opt, param, name, &s);
+    if (st == ZRO_OK && data != NULL && !zro__dtype_is_float(dtype))
+        st = zro__fail(ZRO_ERR_UNSUPPORTED, "optim_set_slot: slot %s of %s elements, must be f32, f64, bf16 or f16", name,
+                       zro_dtype_name(dtype) != NULL ? zro_dtype_name(dtype) : "unknown");
+    piece = st == ZRO_OK ? zro__shard_find(zro__optim_shard(opt), param, &group) : NULL;
+    if (piece == NULL || (s == ZRO__MASTER && piece->master == SIZE_MAX))
+        return st;
+    if (data == NULL) {
+        piece->present &= ~((uint32_t)1 << s);
+        return ZRO_OK;
+    }
+    st = zro__shard_ensure(zro__optim_shard(opt), zro__plan_table(opt->plan)[param].group, group->values, (uint32_t)1 << s);
+    if (st != ZRO_OK)
+        return st;
+    zro__fpmode_enter(&mode);
+    fill_slot(opt, group, piece, (size_t)s, dtype, data);
+    zro__fpmode_leave(&mode);
     return ZRO_OK;
 }
 
@@ -219,6 +273,8 @@ zro_status zro_optim_set_scale(zro_optim *opt, double scale, uint32_t growth_tra
 
     if (st == ZRO_OK && opt->updater.scales != ZRO_ON)
         st = zro__fail(ZRO_ERR_STATE, "optim_set_scale: the optimizer has no loss scale");
+    if (st == ZRO_OK)
+        st = zro__cycle_check_idle(&opt->updater, "optim_set_scale", 1);
     if (st == ZRO_OK && !((float)scale > 0 && isfinite((float)scale)))
         st = zro__fail(ZRO_ERR_INVALID, "optim_set_scale: scale = %g, must be above 0 and finite in f32", scale);
     if (st == ZRO_OK && growth_tracker >= opt->updater.scaler.interval)

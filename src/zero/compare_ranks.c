@@ -18,7 +18,7 @@ static const char *on_off(zro_switch s)
     return s == ZRO_ON ? "on" : "off";
 }
 
-enum { SETTINGS = 14 };
+enum { SETTINGS = 15 };
 
 /* All settings, one per line; a setting that follows from another comes after it (a loss scale turns on skip_non_finite). */
 static void describe_settings(const zro_optim *opt, size_t n_params, char *text, size_t bytes)
@@ -27,13 +27,15 @@ static void describe_settings(const zro_optim *opt, size_t n_params, char *text,
     const zro__shard *shard = zro__updater_shard(u);
 
     snprintf(text, bytes,
-             "%zu parameters in %zu groups\nrule %s\npartition %s\nparameters_as_bucket_view %s\nmasters %s\nrounding %s\n"
+             "%zu parameters in %zu groups\nrule %s\npartition %s\noverlap %s\nparameters_as_bucket_view %s\nmasters "
+             "%s\nrounding %s\n"
              "seed %" PRIu64 "\nclip_norm %.17g of type %g\nclip_value %.17g\nloss_scale %s\nskip_non_finite %s\n"
              "scale %.9g\ngrowth %.17g, backoff %.17g\ngrowth_interval %u",
              n_params, shard->n_groups, opt->rule != NULL ? opt->rule->name : "none", zro__partition_name(opt->plan),
-             on_off(opt->bucket_views), on_off(shard->masters), u->update.rounding == ZRO_STOCHASTIC ? "stochastic" : "nearest",
-             u->update.seed, u->clip_norm, u->clip_type, u->clip_value, on_off(u->scales), on_off(u->skips),
-             (double)u->scaler.scale, u->scaler.growth, u->scaler.backoff, (unsigned)u->scaler.interval);
+             zro__overlap_name(u->overlap), on_off(opt->bucket_views), on_off(shard->masters),
+             u->update.rounding == ZRO_STOCHASTIC ? "stochastic" : "nearest", u->update.seed, u->clip_norm, u->clip_type,
+             u->clip_value, on_off(u->scales), on_off(u->skips), (double)u->scaler.scale, u->scaler.growth, u->scaler.backoff,
+             (unsigned)u->scaler.interval);
 }
 
 static void describe_setting(const zro_optim *opt, size_t n_params, size_t i, char *text, size_t bytes)
@@ -266,7 +268,7 @@ zro_status zro__optim_compare_first_arrays(zro_optim *opt)
     if (st != ZRO_OK)
         return st;
     opt->said_first = 1;
-    if (first)
+    if (first && zro__optim_shard(opt)->rule != NULL) /* without a rule the program has updated what it owns by now */
         st = compare_arrays(opt, group, &(common_arrays){ opt, 0, 0 });
     if (st == ZRO_OK && !opt->clipped)
         st = compare_arrays(opt, group, &(common_arrays){ opt, 1, !first });

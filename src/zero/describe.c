@@ -76,6 +76,9 @@ static void describe(const zro_optim *opt, zro__text *p)
                   asks ? ", after one exchange about all gradients (norm, loss scale, skip)" : "");
     zro__text_add(p, "passes over gradients: %d; kernels %s, threads %u\n", 1 + asks, u->update.kernels->name,
                   (unsigned)opt->settings.threads);
+    if (u->is_attached && opt->cycle->staging != NULL)
+        zro__text_add(p, "gradients are staged as they become ready: %.1f MiB of group memory per rank\n",
+                      mib((double)opt->cycle->staging->bytes));
     zro__text_add(p, "partition %s, %zu buckets\n", zro__partition_name(opt->plan), zro_plan_buckets(opt->plan));
     describe_ranks(opt, p);
     describe_batches(opt, p);
@@ -99,7 +102,7 @@ void zro__optim_say_plan(const zro_optim *opt)
     const int rank = zro__optim_rank(opt);
     char text[8192], *line = text, *end;
 
-    if (opt->settings.log == NULL || opt->settings.log_level < ZRO_LOG_INFO)
+    if (opt->settings.log_level < ZRO_LOG_INFO)
         return;
     zro__log(&opt->settings, ZRO_LOG_INFO, "rank %d: %zu of %zu elements, %.1f MiB of state", rank,
              zro_plan_elements(opt->plan, rank), zro_plan_elements(opt->plan, ZRO_ALL), mib((double)zro__shard_bytes(shard)));

@@ -226,15 +226,15 @@ static zro_status make_list(zro_optim *opt, zro__side from, zro__side to, const 
     return ZRO_OK;
 }
 
-/* Finds out, for all ranks alike, whether the gradients can be reached in place. */
-static zro_status find_reach(zro_optim *opt, zro__call call)
+/* Finds out, for all ranks alike, whether a step may be one pass: that does not pay where gradients go to other machines, which can
+ * be done while backward goes on. */
+static zro_status find_merging(zro_optim *opt, zro__call call)
 {
-    uint64_t can = opt->group->ranks.one_machine && opt->group->ranks.fast == ZRO_ON
-                   && zro__batches_reachable(opt->group, opt->updater.fused);
+    uint64_t can = opt->group->ranks.one_machine && opt->group->ranks.fast == ZRO_ON;
     int same = 0;
     zro_status st = zro__is_same(&opt->group->ranks.board, call, can, &same);
 
-    opt->updater.reachable = same && can;
+    opt->updater.merges = same && can;
     return st;
 }
 
@@ -260,7 +260,7 @@ static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
         if (st == ZRO_OK)
             st = make_list(opt, ZRO__GRADS, ZRO__DATA, owned, n, call, st, &opt->updater.fused);
         if (st == ZRO_OK)
-            st = find_reach(opt, call);
+            st = find_merging(opt, call);
         if (st == ZRO_OK)
             st = zro__vote(&opt->group->ranks.board, call, zro__cycle_attach(opt->cycle, &opt->updater));
     }
@@ -316,6 +316,90 @@ static void undo(zro_optim *opt, const mark *m)
     opt->n_blocks = m->n_blocks;
 }
 
+/* Which parameters of an optimizer the buckets of its ddp have, while a plan is made. */
+typedef struct bucket_lists {
+    size_t *number;  /* by parameter of the ddp: its index in the optimizer; SIZE_MAX: it is not there, or has been taken */
+    size_t *params;  /* indices in the optimizer, bucket after bucket */
+    size_t *lengths; /* of the buckets */
+    size_t n_params, n_buckets;
+    zro__arena arena;
+} bucket_lists;
+
+/* 0 if something is wrong with the groups, which the plan will say better. */
+static int number_params(const zro__cycle *c, const zro_param_group *groups, size_t n_groups, bucket_lists *l)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n_params; i++)
+        l->number[i] = SIZE_MAX;
+    for (size_t k = 0; k < n_groups; k++)
+        for (size_t i = 0; i < groups[k].n; i++, n++) {
+            const zro_param *p = groups[k].params != NULL ? zro__param_of(&groups[k], i) : NULL;
+            const size_t at = p != NULL ? zro__cycle_index(c, p) : SIZE_MAX;
+
+            if (at == SIZE_MAX || l->number[at] != SIZE_MAX)
+                return 0;
+            l->number[at] = n;
+        }
+    return n > 0;
+}
+
+/* Takes the parameters of a bucket: those of one type and device tag, which is what a bucket of a plan has, at a time. */
+static void take_bucket(const zro__cycle *c, const zro__bucket *b, bucket_lists *l)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        const zro_param *first = &c->params[b->params[i]];
+        const size_t before = l->n_params;
+
+        for (size_t k = i; k < b->n; k++) {
+            const zro_param *p = &c->params[b->params[k]];
+            size_t *number = &l->number[b->params[k]];
+
+            if (*number == SIZE_MAX || p->dtype != first->dtype || p->device != first->device)
+                continue;
+            l->params[l->n_params++] = *number;
+            *number = SIZE_MAX;
+        }
+        if (l->n_params > before)
+            l->lengths[l->n_buckets++] = l->n_params - before;
+    }
+}
+
+/* Where buckets are updated one by one, each of them is cut over the ranks, so that all of them work on it. */
+static zro_status plan_by_buckets(zro_optim *opt, const zro_param_group *groups, size_t n_groups, const zro_plan_config *given)
+{
+    const zro__cycle *c = opt->cycle;
+    zro_plan_config config = ZRO_PLAN_CONFIG_INIT;
+    bucket_lists l = { 0 };
+    zro_status st = zro__arena_arrays(&l.arena, opt->account, "the buckets of a plan",
+                                      (const zro__array[]){ { &l.number, c->n_params, sizeof *l.number },
+                                                            { &l.params, c->n_params, sizeof *l.params },
+                                                            { &l.lengths, c->n_params, sizeof *l.lengths } },
+                                      3);
+
+    if (st == ZRO_OK && number_params(c, groups, n_groups, &l)) {
+        for (size_t k = 0; k < c->n_buckets; k++)
+            take_bucket(c, &c->buckets[k], &l);
+        config.partition = ZRO_PARTITION_FLAT;
+        config.bucket_params = l.params;
+        config.bucket_lengths = l.lengths;
+        config.n_buckets = l.n_buckets;
+        given = &config;
+    }
+    if (st == ZRO_OK)
+        st = zro__plan_make(opt->account, groups, n_groups, zro__optim_ranks(opt), given, ZRO_OFF, &opt->plan);
+    zro__arena_free(&l.arena);
+    return st;
+}
+
+/* Whether an optimizer takes the buckets of its ddp. */
+static int takes_buckets(const zro_optim *opt, const zro_plan_config *plan, zro_switch whole)
+{
+    return opt->attaches && zro__updater_overlaps(&opt->updater) && whole == ZRO_OFF
+           && (plan == NULL
+               || ((plan->partition == ZRO_PARTITION_AUTO || plan->partition == ZRO_PARTITION_FLAT) && plan->n_buckets == 0));
+}
+
 /* The part that this rank does by itself.  The plan comes first: it checks what can be checked without an optimizer. */
 static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_group *groups, size_t n_groups,
                                                 const zro_plan_config *plan, mark *m, doubts *d)
@@ -323,7 +407,9 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
     const zro_switch whole = opt->rule == NULL || opt->rule->whole == ZRO_ON ? ZRO_ON : ZRO_OFF;
     zro_status st;
 
-    if (opt->plan == NULL) {
+    if (opt->plan == NULL && takes_buckets(opt, plan, whole)) {
+        st = plan_by_buckets(opt, groups, n_groups, plan);
+    } else if (opt->plan == NULL) {
         st = zro__plan_make(opt->account, groups, n_groups, zro__optim_ranks(opt), plan, whole, &opt->plan);
     } else {
         st = zro_plan_add_group(opt->plan, groups);

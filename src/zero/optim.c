@@ -11,6 +11,7 @@
 
 #include "base/bounds.h"
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "group/group.h"
@@ -20,6 +21,22 @@
 
 ZRO__DEFINE_INIT(zro_optim_config, ZRO_OPTIM_CONFIG_INIT)
 ZRO__DEFINE_INIT(zro_step_info, ZRO_STEP_INFO_INIT)
+
+static zro_status check_overlap(const zro_optim_config *c, const zro_rule *rule)
+{
+    if (c->overlap == ZRO_OVERLAP_OFF)
+        return ZRO_OK;
+    if (c->overlap != ZRO_OVERLAP_AFTER_LAST && c->overlap != ZRO_OVERLAP_INTERLEAVED)
+        return zro__fail(ZRO_ERR_INVALID, "overlap must be ZRO_OVERLAP_OFF, ZRO_OVERLAP_AFTER_LAST or ZRO_OVERLAP_INTERLEAVED");
+    if (c->ddp == NULL)
+        return zro__fail(ZRO_ERR_INVALID,
+                         "overlap = %s is for an optimizer that is attached to a ddp: set `ddp` in zro_optim_config",
+                         zro__overlap_name(c->overlap));
+    return rule != NULL
+               ? ZRO_OK
+               : zro__fail(ZRO_ERR_INVALID, "overlap = %s needs a rule: without one the program updates parameters itself",
+                           zro__overlap_name(c->overlap));
+}
 
 static zro_status check_config(const zro_optim_config *c, const zro_rule *rule)
 {
@@ -41,6 +58,8 @@ static zro_status check_config(const zro_optim_config *c, const zro_rule *rule)
         && (c->clip_norm != 0 || c->clip_value != 0 || c->skip_non_finite == ZRO_ON || c->loss_scale == ZRO_ON))
         st = zro__fail(ZRO_ERR_INVALID,
                        "clipping, skipping and loss scale are settings of a step, and without a rule there is none");
+    if (st == ZRO_OK)
+        st = check_overlap(c, rule);
     return st != ZRO_OK ? st : zro__settings_check(&c->settings);
 }
 
@@ -74,6 +93,8 @@ void zro__optim_release(zro_optim *opt)
     zro__views_undo(opt->views, is_alive(opt));
     if (opt->cycle != NULL)
         zro__cycle_detach(opt->cycle, &opt->updater);
+    if (opt->cycle != NULL && !opt->attaches)
+        opt->cycle->is_closed = 1;
     zro__updater_free(&opt->updater);
     zro_plan_destroy(opt->plan);                        /* after what has its names */
     if (opt->group == NULL && getpid() == opt->process) /* a forked child has no threads to join */
@@ -150,6 +171,9 @@ static zro_optim *new_handle(zro__cycle *cycle, const zro_settings *settings)
     atomic_init(&opt->refs, 1);
     opt->process = getpid();
     opt->cycle = opt->updater.cycle = cycle;
+    opt->updater.open = zro__optim_open_step;
+    opt->updater.optim = opt;
+    opt->updater.joiner = &zro__optim_joiner;
     opt->group = group;
     opt->account = group != NULL ? &group->seat->account : &opt->own;
     opt->settings = group != NULL ? group->settings : *settings;
@@ -181,11 +205,24 @@ static zro_status check_ddp(const zro__cycle *cycle, const zro_group *group, int
 
     for (int r = 0; attaches && same && r < zro_group_size(group); r++)
         same = zro_group_label(group, r) == zro_group_label(cycle->group, r);
-    return same ? ZRO_OK
-                : zro__fail(
-                    ZRO_ERR_INVALID,
-                    "optim_create: an optimizer that is attached to a ddp is sharded over its ranks: pass the group that "
-                    "the ddp was made with");
+    if (!same)
+        return zro__fail(ZRO_ERR_INVALID,
+                         "optim_create: an optimizer that is attached to a ddp is sharded over its ranks: pass the group that "
+                         "the ddp was made with");
+    if (attaches && cycle->now.is_open)
+        return zro__fail(ZRO_ERR_STATE, "optim_create: the ddp that the optimizer is to be attached to is in the middle of an "
+                                        "iteration, which would miss it: create it before zro_ddp_forward, or after "
+                                        "zro_ddp_backward_end");
+    return ZRO_OK;
+}
+
+static void say_overlap(const zro_optim *opt)
+{
+    if (opt->updater.overlap == ZRO_OVERLAP_INTERLEAVED && zro__updater_measures_first(&opt->updater)
+        && zro__optim_rank(opt) == 0)
+        zro__log(&opt->settings, ZRO_LOG_WARN,
+                 "overlap = interleaved behaves as after-last: clipping by norm, loss scale and skip_non_finite need all "
+                 "gradients before the first parameter is updated");
 }
 
 zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, size_t n_groups, const zro_rule *rule,
@@ -232,6 +269,7 @@ zro_status zro_optim_create(zro_group *group, const zro_param_group *groups, siz
         return st;
     }
     zro__optim_say_plan(opt);
+    say_overlap(opt);
     *out = opt;
     return ZRO_OK;
 }
@@ -257,13 +295,17 @@ static zro_status check_whole(const zro_optim *opt)
 {
     zro_status st = zro__optim_check_threads(opt);
 
-    return st == ZRO_OK ? zro__cycle_check(opt->cycle) : st;
+    if (st == ZRO_OK)
+        st = zro__cycle_check(opt->cycle);
+    return st == ZRO_OK ? zro__cycle_check_idle(&opt->updater, "collective call on an optimizer", 0) : st;
 }
 
-zro_status zro__optim_enter(zro_optim *opt)
+zro_status zro__optim_enter(zro_optim *opt, zro__turn turn)
 {
     zro_status st = check_whole(opt);
 
+    if (st == ZRO_OK)
+        st = zro__cycle_turn(opt->cycle, &opt->updater, turn);
     return st == ZRO_OK && opt->group != NULL ? zro__enter(opt->group) : st;
 }
 
@@ -277,6 +319,8 @@ zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *grou
     zro__fpmode mode;
     zro_status st = check_whole(opt);
 
+    if (st == ZRO_OK)
+        st = zro__cycle_turn(opt->cycle, &opt->updater, ZRO__TURN_OF_ALL);
     if (st != ZRO_OK)
         return st;
     if (group == NULL)

@@ -1,7 +1,7 @@
 /* The zro_optim handle, for the modules that make it up and for what stands on it.
  *
  * optim.c makes and destroys it, extend.c adds parameter groups, compare_ranks.c compares the ranks, step.c steps and publishes,
- * access.c is what a program may ask for and change, describe.c tells about it, state_consolidate.c takes its state out,
+ * join.c follows ranks that have inputs left, access.c is what a program may ask for and change, describe.c tells about it, state_consolidate.c takes its state out,
  * state_load.c puts it back. */
 #ifndef ZRO_ZERO_OPTIM_H
 #define ZRO_ZERO_OPTIM_H
@@ -52,6 +52,7 @@ struct zro_optim {
     zro__entry *params;        /* by index */
     size_t n_params, capacity; /* capacity: how many entries have memory */
     size_t n_blocks;           /* of all parameters together */
+    zro_schedule *schedules;   /* those made on it, the last one first */
 };
 
 /* What this rank owns, with its state. */
@@ -69,9 +70,9 @@ void zro__optim_release(zro_optim *optim);
 zro_status zro__optim_check(const zro_optim *optim);
 zro_status zro__optim_check_threads(const zro_optim *optim);
 
-/* Around collective calls.  enter: checks that the group of ranks, if there is one, is whole, and waits for its lane; leave: frees
- * the lane and returns `st`. */
-zro_status zro__optim_enter(zro_optim *optim);
+/* Around collective calls.  enter: checks that the group of ranks, if there is one, is whole, takes the turn under a join, and waits
+ * for the lane; leave: frees the lane and returns `st`. */
+zro_status zro__optim_enter(zro_optim *optim, zro__turn turn);
 zro_status zro__optim_leave(zro_optim *optim, zro_status st);
 
 /* This rank, and how many there are: 0 of 1 without a group. */
@@ -105,6 +106,19 @@ zro_status zro__optim_compare_first_arrays(zro_optim *optim);
 
 /* What all ranks must have in common in a step. */
 zro__claim zro__optim_claim_step(const zro_optim *optim);
+
+/* The zro__updater.open of an optimizer: what is checked, and will be compared, before a step. */
+zro_status zro__optim_open_step(void *optim, zro__claim *claim);
+
+/* Whether the closures of all ranks have succeeded.  Collective. */
+zro_status zro__optim_vote_closure(zro_optim *optim, zro_status st);
+
+/* Under a join: ranks that have run out of inputs get the groups' values and the loss scale of the lowest rank that has not.
+ * Collective if there are any. */
+zro_status zro__optim_take_values(zro_optim *optim);
+
+/* What an optimizer does in a join. */
+extern const zro__joiner zro__optim_joiner;
 
 /* Memory for the norms of all parameters.  Collective. */
 zro_status zro__optim_reserve_norms(zro_optim *optim);

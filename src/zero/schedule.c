@@ -237,6 +237,11 @@ void zro_schedule_destroy(zro_schedule *s)
     }
     arena = s->arena;
     optim = s->optim;
+    for (zro_schedule **at = &optim->schedules; *at != NULL; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
     zro__arena_free(&arena);
     zro__optim_release(optim); /* last: the account of the arena is the optimizer's */
 }
@@ -268,6 +273,8 @@ static zro_status make(zro_optim *optim, const zro__schedule_args *args, size_t 
     s->n_groups = n_groups;
     s->optim = optim;
     s->n_loads = optim->n_loads;
+    s->next = optim->schedules;
+    optim->schedules = s;
     zro__optim_retain(optim);
     *out = s;
     return ZRO_OK;

@@ -17,6 +17,7 @@ struct zro_schedule {
     zro__schedule_args args;
     zro__schedule_state now, before; /* before: the state that a step which fails goes back to */
     zro_optim *optim;                /* retained */
+    zro_schedule *next;              /* in the optimizer's list */
     zro_schedule *owner;             /* the schedule that has taken this one over, or NULL */
     const char *momentum;            /* the value that one_cycle, here or in a child, cycles; or NULL */
     size_t n_groups;
@@ -35,5 +36,10 @@ zro_status zro__schedules_check(zro_schedule *const *schedules, size_t n, const 
 
 /* Checks the list alone. */
 zro_status zro__schedules_check_list(zro_schedule *const *schedules, size_t n, const zro_optim *optim);
+
+/* Puts the schedules of an optimizer to the positions that root's have.  Collective, over a group of all ranks.
+ *
+ * MISMATCH  the ranks have made different schedules */
+zro_status zro__schedules_take(zro_optim *optim, zro_group *group, int root);
 
 #endif

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "group/group.h"
 #include "zero/optim.h"
 #include "zero/schedule.h"
 #include "zero/state.h"
@@ -289,4 +291,37 @@ void zro__schedule_say_old(zro_schedule *s)
             "schedule_%s was made before a state was loaded into its optimizer, and its %s is from before the load; load its "
             "position, too (zro_optim_resume, zro_schedules_load), or make it after the load",
             zro__schedule_name(s->args.kind), unmoved ? "position" : "first lr");
+}
+
+/* ---- from another rank ---- */
+
+static uint64_t hash_kinds(const zro_schedule *s)
+{
+    uint64_t hash = ZRO__HASH_START;
+
+    for (; s != NULL; s = s->next) {
+        const uint64_t item[] = { (uint64_t)s->args.kind, s->n_groups, s->n_children };
+
+        hash = zro__hash(hash, item, sizeof item);
+    }
+    return hash;
+}
+
+zro_status zro__schedules_take(zro_optim *optim, zro_group *group, int root)
+{
+    int same = 0;
+    zro_status st = zro__enter(group);
+
+    if (st != ZRO_OK)
+        return st;
+    st = zro__is_same(&group->ranks.board, ZRO__CALL_JOIN, hash_kinds(optim->schedules), &same);
+    if (st == ZRO_OK && !same)
+        st = zro__fail(ZRO_ERR_MISMATCH, "the ranks have made different schedules on one optimizer: make the same ones in the "
+                                         "same order on all ranks");
+    for (zro_schedule *s = optim->schedules; st == ZRO_OK && s != NULL; s = s->next) {
+        st = zro_broadcast(group, &s->now, sizeof s->now, ZRO_U8, root);
+        if (st == ZRO_OK)
+            st = zro_broadcast(group, s->base, s->n_groups, ZRO_F64, root);
+    }
+    return zro__leave(group, st);
 }

@@ -530,7 +530,7 @@ static zro_status reserve(zro_state *s, size_t bytes)
     capacity = bytes > capacity ? bytes : capacity;
     b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
     if (b != NULL)
-        b->data = zro__alloc(NULL, ZRO__KIND_STATE, capacity);
+        b->data = zro__alloc(NULL, ZRO__KIND_COPY, capacity);
     if (b == NULL || b->data == NULL) {
         zro__free(b);
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state", bytes);

@@ -187,7 +187,7 @@ static zro_status take_small(const description *d, zro_state *s)
 
     if (count_small(s) != d->n_small)
         return zro__fail(ZRO_ERR_FORMAT, "state_broadcast: %zu single numbers for %zu slots", d->n_small, count_small(s));
-    if (b == NULL || (b->data = zro__alloc(NULL, ZRO__KIND_STATE, bytes)) == NULL)
+    if (b == NULL || (b->data = zro__alloc(NULL, ZRO__KIND_COPY, bytes)) == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: %zu single numbers", d->n_small);
     b->used = b->bytes = bytes;
     (void)put(b->data, d->small, bytes);

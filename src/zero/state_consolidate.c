@@ -267,12 +267,14 @@ static zro_status consolidate(gathering *g, zro_status st)
 static zro_status consolidate_to(zro_optim *opt, zro__call call, int to, int with_data, zro_state **out)
 {
     gathering g = { .opt = opt, .call = call, .to = to, .with_data = with_data };
-    zro_status st = zro__optim_enter(opt), mine = ZRO_OK;
+    zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL), mine = ZRO_OK;
+    uint64_t begun;
 
     if (out != NULL)
         *out = NULL;
     if (st != ZRO_OK)
         return st;
+    begun = zro__trace_begin(zro__trace_of(opt->group));
     if (out == NULL)
         mine = zro__fail(ZRO_ERR_INVALID, "optim_consolidate: out is NULL");
     else if (opt->group != NULL && to != ZRO_ALL && (to < 0 || to >= zro__optim_ranks(opt)))
@@ -282,6 +284,7 @@ static zro_status consolidate_to(zro_optim *opt, zro__call call, int to, int wit
         mine = zro__optim_check_data(opt, 0, opt->n_params);
     g.gets = !zro__cycle_is_shared(opt->cycle) || to == ZRO_ALL || to == zro__optim_rank(opt);
     st = zro__optim_leave(opt, consolidate(&g, mine));
+    zro__trace_end(zro__trace_of(opt->group), begun, "consolidate", -1, 0);
     zro__arena_free(&g.arena);
     if (st != ZRO_OK) {
         zro_state_destroy(g.state);

@@ -447,7 +447,7 @@ static zro_status load_from(zro_optim *opt, const zro_state *state, int root, zr
                                   { &l.first_lr, n, sizeof *l.first_lr },
                                   { &l.needed, n, sizeof *l.needed },
                                   { &l.moves.parts, root != EVERY_RANK ? ZRO__MOVE_BATCH : 0, sizeof *l.moves.parts } };
-    zro_status st = zro__optim_enter(opt);
+    zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL);
 
     if (st != ZRO_OK)
         return st;

@@ -17,7 +17,8 @@ zro_status zro__moves_send(zro__moves *m)
     (void)ZRO__POINT("consolidate.batch");
     x.tag = m->n_batches++;
     x.to = m->to == ZRO_ALL ? ZRO__TO_ALL : m->to;
-    x.scattered = x.offsets_differ = 1;
+    x.scattered = 1;
+    x.slow = ZRO__HEADER_IN_SLOW | ZRO__HEADER_OUT_SLOW;
     for (size_t i = 0; i < m->n_parts; i++) { /* addresses, until the lowest is known */
         const zro__part *p = &m->parts[i];
 

@@ -84,18 +84,64 @@ static zro_status inspect(zro_optim *opt)
     return ZRO_OK;
 }
 
+zro_status zro__optim_open_step(void *optim, zro__claim *claim)
+{
+    zro_optim *opt = optim;
+    zro_status st = zro__optim_take_values(opt);
+
+    *claim = zro__optim_ranks(opt) > 1 ? zro__optim_claim_step(opt) : (zro__claim){ 0 };
+    return st == ZRO_OK ? inspect(opt) : st;
+}
+
+/* A step that was made during backward. */
+static zro_status check_made(const zro_optim *opt, const void *user, int publishes)
+{
+    const char *overlap = zro__overlap_name(opt->updater.overlap);
+
+    if (!publishes)
+        return zro__fail(ZRO_ERR_STATE,
+                         "optim_step_local: the optimizer updates and publishes during backward (overlap %s): call "
+                         "zro_optim_step, or set overlap to ZRO_OVERLAP_OFF",
+                         overlap);
+    if (user != NULL && user != opt->updater.user)
+        return zro__fail(ZRO_ERR_STATE,
+                         "optim_step: the update was made during backward (overlap %s), with another pointer for the rule: "
+                         "pass it to zro_optim_set_user before zro_ddp_forward",
+                         overlap);
+    return ZRO_OK;
+}
+
 /* `st` is the result of the program's closure; if it failed all ranks hear of it. */
 static zro_status step(zro_optim *opt, zro_status st, void *user, int publishes)
 {
-    const zro__claim claim = zro__optim_ranks(opt) > 1 ? zro__optim_claim_step(opt) : (zro__claim){ 0 };
-    zro_status compared = zro__optim_compare_first_arrays(opt);
+    const int overlaps = zro__updater_overlaps(&opt->updater);
+    const zro__turn turn = { .deed = publishes ? ZRO__STEP : ZRO__STEP_LOCAL };
+    zro__claim claim = { 0 };
+    zro_status met = overlaps ? check_made(opt, user, publishes) : ZRO_OK, opened;
 
+    if (met == ZRO_OK)
+        met = zro__cycle_turn(opt->cycle, &opt->updater, turn);
+    if (met == ZRO_OK && !overlaps)
+        met = zro__optim_compare_first_arrays(opt);
     opt->clipped = 0;
-    if (compared != ZRO_OK)
-        return compared;
-    st = zro__cycle_step(opt->cycle, &opt->updater, &claim, st == ZRO_OK ? inspect(opt) : st, user, publishes);
+    if (met != ZRO_OK)
+        return met;
+    opened = overlaps ? ZRO_OK : zro__optim_open_step(opt, &claim);
+    st = zro__cycle_step(opt->cycle, &opt->updater, &claim, st == ZRO_OK ? opened : st, user != NULL ? user : opt->updater.user,
+                         publishes);
     if (st == ZRO_OK)
         say_stepped(opt);
+    return st;
+}
+
+zro_status zro_optim_set_user(zro_optim *opt, void *user)
+{
+    zro_status st = zro__optim_check_threads(opt);
+
+    if (st == ZRO_OK)
+        st = zro__cycle_check_idle(&opt->updater, "optim_set_user", 1);
+    if (st == ZRO_OK)
+        opt->updater.user = user;
     return st;
 }
 
@@ -110,6 +156,10 @@ zro_status zro_optim_publish(zro_optim *opt)
 {
     zro_status st = zro__optim_check(opt);
 
+    if (st == ZRO_OK)
+        st = zro__cycle_check_idle(&opt->updater, "optim_publish", 0);
+    if (st == ZRO_OK)
+        st = zro__cycle_turn(opt->cycle, &opt->updater, (zro__turn){ .deed = ZRO__PUBLISH });
     return st == ZRO_OK ? zro__cycle_publish(opt->cycle, &opt->updater, inspect(opt)) : st;
 }
 
@@ -137,6 +187,13 @@ static zro_status call_closure(zro_closure_fn fn, void *user, double *loss)
     return zro__fail(st, "the closure failed: %s", why);
 }
 
+zro_status zro__optim_vote_closure(zro_optim *opt, zro_status st)
+{
+    zro_status entered = zro__optim_enter(opt, (zro__turn){ .deed = ZRO__CLOSURE });
+
+    return entered == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(opt->cycle, ZRO__CALL_STEP, st)) : entered;
+}
+
 zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_user, void *user, double *loss)
 {
     double value = NAN;
@@ -144,7 +201,10 @@ zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_us
 
     if (st != ZRO_OK)
         return st;
-    st = step(opt, call_closure(fn, fn_user, &value), user, 1);
+    st = call_closure(fn, fn_user, &value);
+    if (zro__updater_overlaps(&opt->updater)) /* the step itself does not ask the others any more */
+        st = zro__optim_vote_closure(opt, st);
+    st = step(opt, st, user, 1);
     if (loss != NULL)
         *loss = value;
     return st;
@@ -179,6 +239,9 @@ zro_status zro_optim_zero_grad(zro_optim *opt, zro_zero_grad how)
         return st;
     if (how != ZRO_ZERO_CLEAR && how != ZRO_ZERO_LEAVE && how != ZRO_ZERO_KEEP)
         return zro__fail(ZRO_ERR_INVALID, "optim_zero_grad: how must be ZRO_ZERO_CLEAR, ZRO_ZERO_LEAVE or ZRO_ZERO_KEEP");
+    st = zro__cycle_check_idle(&opt->updater, "optim_zero_grad", 0);
+    if (st != ZRO_OK)
+        return st;
     z.params = opt->params;
     z.how = how;
     zro__cycle_drop(opt->cycle, &opt->updater); /* also waits for the lane, which has the threads of the pool */
@@ -245,7 +308,7 @@ static zro_status check_publish(const zro_optim *opt, size_t first, size_t end, 
 zro_status zro_param_publish(zro_optim *opt, size_t param, int root)
 {
     const size_t first = param == ZRO_ALL_PARAMS ? 0 : param;
-    zro_status st = zro__optim_enter(opt);
+    zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL);
     size_t end;
 
     if (st != ZRO_OK)
@@ -270,22 +333,37 @@ static zro_status check_float(const zro_optim *opt)
 
 enum { MEASURE = -1 }; /* instead of a largest norm */
 
-static zro_status clip_norm(zro_optim *opt, const char *call, double max_norm, double norm_type, double *norm)
+static zro_status check_clip_norm(const zro_optim *opt, const char *call, double max_norm, double norm_type)
 {
-    zro_status st = zro__optim_enter(opt);
+    zro_status st = ZRO_OK;
 
-    if (st == ZRO_OK) /* the first call takes the memory, unless the setting has */
-        st = zro__optim_leave(opt, zro__optim_reserve_norms(opt));
-    if (st != ZRO_OK)
-        return st;
     if (max_norm != MEASURE && !(max_norm >= 0))
         st = zro__fail(ZRO_ERR_INVALID, "%s: max_norm = %g, must not be negative", call, max_norm);
     if (st == ZRO_OK)
         st = zro__check_norm_type(norm_type);
     if (st == ZRO_OK)
         st = check_float(opt);
-    if (st == ZRO_OK)
-        st = zro__cycle_check_reduced(&opt->updater, call);
+    return st == ZRO_OK ? zro__cycle_check_reduced(&opt->updater, call) : st;
+}
+
+/* Whether this rank has run out of inputs, and does what the others do. */
+static int follows(const zro_optim *opt)
+{
+    return opt->cycle->join != NULL && opt->cycle->join->follows;
+}
+
+static zro_status clip_norm(zro_optim *opt, const char *call, double max_norm, double norm_type, double *norm)
+{
+    const zro__turn turn = { .deed = max_norm == MEASURE ? ZRO__MEASURE_NORM : ZRO__CLIP_NORM,
+                             .numbers = { max_norm, norm_type } };
+    zro_status st = zro__optim_enter(opt, turn);
+
+    if (st == ZRO_OK) /* the first call takes the memory, unless the setting has */
+        st = zro__optim_leave(opt, zro__optim_reserve_norms(opt));
+    if (st != ZRO_OK)
+        return st;
+    if (!follows(opt)) /* otherwise the arguments are the others', who check them, and are told */
+        st = check_clip_norm(opt, call, max_norm, norm_type);
     opt->clipped |= max_norm != MEASURE;
     return zro__updater_clip_norm(&opt->updater, max_norm, norm_type, st, norm);
 }
@@ -317,5 +395,7 @@ zro_status zro_clip_grad_value(zro_optim *opt, double max_value)
         st = check_float(opt);
     if (st == ZRO_OK)
         st = zro__cycle_check_reduced(&opt->updater, "clip_grad_value");
+    if (st == ZRO_OK) /* under a join ranks that have run out of inputs clip what they own, too */
+        st = zro__cycle_turn(opt->cycle, &opt->updater, (zro__turn){ .deed = ZRO__CLIP_VALUE, .numbers = { max_value } });
     return st == ZRO_OK ? zro__updater_clip_value(&opt->updater, max_value) : st;
 }

@@ -6,7 +6,8 @@
  * are compared with the course, by their hash, and what the step found; averages are compared where a run has them.  Gradients that
  * a rank does not have are filled with NaN, so that whoever reads them is noticed.
  *
- *     S47_ddp    one rule: optimizer x buckets x partition x memory x fast x threads x kernels x hook x factors x types x presence
+ *     S47_ddp    one rule: optimizer (attached ones in every overlap mode) x buckets x partition x memory x fast x threads x kernels x
+ *                hook x factors x types x presence x staged gradients
  *     ddp_rules  the fused step: setting of a rule x element types x memory
  *
  * The normal run takes a sample in which every pair of levels occurs.  Instances of S47 of one world show the same hash. */
@@ -47,20 +48,27 @@ static const struct {
 static const zro_dtype mixed_types[N] = { ZRO_F32, ZRO_F64, ZRO_F32, ZRO_BF16, ZRO_F32, ZRO_BF16, ZRO_F64, ZRO_F16 };
 static const zro_dtype mixed_grads[N] = { ZRO_F32, ZRO_F64, ZRO_F32, ZRO_BF16, ZRO_BF16, ZRO_F32, ZRO_F64, ZRO_F16 };
 
-typedef enum who { ATTACHED, BESIDE, UNSHARDED, WHOS } who;
-static const char *const who_names[WHOS] = { "attached", "beside the ddp", "not sharded" };
+typedef enum who { ATTACHED, AFTER_LAST, INTERLEAVED, BESIDE, UNSHARDED, WHOS } who;
+static const char *const who_names[WHOS] = { "attached", "overlap after last", "overlap interleaved", "beside the ddp",
+                                             "not sharded" };
 
 typedef enum partition { FLAT, GREEDY, BUCKETS, LISTS, GIVEN, PARTITIONS } partition;
 static const char *const partition_names[PARTITIONS] = { "flat", "greedy", "buckets", "sharded lists of buckets", "given" };
 
-typedef enum place { IN_PLACE, ONCE, EACH, GRADS, DATA_VIEWS, GRAD_VIEWS, VIEWS, HALF, PLACES } place;
-static const char *const place_names[PLACES] = { "in place",         "handed out, once",
-                                                 "handed out, each", "gradients handed out",
-                                                 "views of data",    "views of grads",
-                                                 "views of both",    "half handed out" };
+typedef enum place { IN_PLACE, ONCE, EACH, GRADS, DATA, DATA_VIEWS, GRAD_VIEWS, VIEWS, HALF, PLACES } place;
+static const char *const place_names[PLACES] = {
+    "in place",      "handed out, once", "handed out, each", "gradients handed out", "data handed out",
+    "views of data", "views of grads",   "views of both",    "half handed out"
+};
 
 typedef enum extra { PLAIN, CLIP_NORM, CLIP_VALUE, SCALED, EXTRAS } extra;
 static const char *const extra_names[EXTRAS] = { "plain", "clip_norm", "clip_value", "loss scale" };
+
+/* Whether some data do. */
+static int exists_once(place where)
+{
+    return where == ONCE || where == DATA || where == HALF;
+}
 
 static const size_t bucket_bytes[] = { 0, 8192, 64 };
 
@@ -298,6 +306,7 @@ typedef struct mode {
     place place;
     int hook;
     extra extra;
+    int staged;
 } mode;
 
 typedef struct run {
@@ -314,6 +323,16 @@ typedef struct run {
     zro_optim *optim;
 } run;
 
+static int attaches(const run *r)
+{
+    return r->mode.who <= INTERLEAVED;
+}
+
+static int overlaps(const run *r)
+{
+    return attaches(r) && r->mode.who != ATTACHED;
+}
+
 static void ok(const run *r, zro_status st, const char *what)
 {
     if (st != ZRO_OK)
@@ -327,13 +346,14 @@ static void place_params(run *r)
     const place where = r->mode.place;
     zro_alloc_config config = ZRO_ALLOC_CONFIG_INIT;
 
-    config.data_kind = where == ONCE ? ZRO_MEMORY_ONCE : ZRO_MEMORY_EACH;
+    config.data_kind = exists_once(where) ? ZRO_MEMORY_ONCE : ZRO_MEMORY_EACH;
     config.data = where == GRADS ? ZRO_OFF : ZRO_ON;
-    r->n_handed = where == ONCE || where == EACH || where == GRADS ? N : where == HALF ? N / 2 : 0;
+    config.grads = where == DATA ? ZRO_OFF : ZRO_ON;
+    r->n_handed = where == ONCE || where == EACH || where == GRADS || where == DATA ? N : where == HALF ? N / 2 : 0;
     for (size_t i = 0; i < N; i++) {
         if (i >= r->n_handed || where == GRADS)
             r->params[i].data = r->blocks[2 * i] = new_array(c, r->params[i].dtype, i);
-        if (i >= r->n_handed)
+        if (i >= r->n_handed || where == DATA)
             r->params[i].grad = r->blocks[2 * i + 1] = new_array(c, r->params[i].grad_dtype, i);
     }
     if (r->n_handed > 0)
@@ -350,6 +370,7 @@ static void create_ddp(run *r)
     config.find_unused = r->c->sparse ? ZRO_ON : ZRO_OFF;
     config.gradient_as_bucket_view = r->mode.place == GRAD_VIEWS || r->mode.place == VIEWS ? ZRO_ON : ZRO_OFF;
     config.hook = r->mode.hook ? zro_hook_all_reduce : NULL;
+    config.stage_grads = r->mode.staged ? ZRO_ON : ZRO_OFF;
     ok(r, zro_ddp_create(r->group, r->params, N, &config, &r->ddp), "ddp_create");
 }
 
@@ -367,7 +388,8 @@ static void create_optim(run *r)
         plan.partition = partitions[r->mode.partition];
         config.plan = &plan;
         config.parameters_as_bucket_view = r->mode.place == DATA_VIEWS || r->mode.place == VIEWS ? ZRO_ON : ZRO_OFF;
-        config.ddp = r->mode.who == ATTACHED ? r->ddp : NULL;
+        config.ddp = attaches(r) ? r->ddp : NULL;
+        config.overlap = overlaps(r) ? (zro_overlap)(r->mode.who - ATTACHED) : ZRO_OVERLAP_OFF;
     }
     if (sharded && r->mode.partition == LISTS) {
         plan.shard_buckets = ZRO_ON;
@@ -384,9 +406,10 @@ static void run_init(run *r, const course *c, const setting *s, zro_group *group
     r->setting = s;
     r->mode = m;
     r->group = group;
-    snprintf(r->name, sizeof r->name, "%s, %s, %s, %s, %s, buckets of %zu bytes, %s hook, %s, %s", s->from, kinds[c->kind].name,
-             who_names[m.who], partition_names[m.partition], place_names[m.place], bucket_bytes[m.bucket], m.hook ? "a" : "no",
-             extra_names[m.extra], c->sparse ? "some absent" : "all present");
+    snprintf(r->name, sizeof r->name, "%s, %s, %s, %s, %s, buckets of %zu bytes, %s hook, %s, %s, %s", s->from,
+             kinds[c->kind].name, who_names[m.who], partition_names[m.partition], place_names[m.place], bucket_bytes[m.bucket],
+             m.hook ? "a" : "no", extra_names[m.extra], c->sparse ? "some absent" : "all present",
+             m.staged ? "staged" : "not staged");
     for (size_t i = 0; i < N; i++) {
         r->params[i] = c->params[i];
         r->owners[i] = (int32_t)((i * 5 + 1) % (size_t)c->t->size);
@@ -466,15 +489,15 @@ static void take_step(run *r, int step)
     ok(r, zro_ddp_backward_end(r->ddp), "backward_end");
     if (r->mode.who == ATTACHED && step == STEPS - 1)
         ok(r, zro_ddp_average(r->ddp), "average");
-    if (r->mode.who != ATTACHED || step == STEPS - 1)
+    if (!attaches(r) || (!overlaps(r) && step == STEPS - 1))
         check_averages(r, step);
-    if (step == 2) {
+    if (step == 2 && !overlaps(r)) {
         ok(r, zro_optim_step_local(r->optim, NULL), "step_local");
         ok(r, zro_optim_publish(r->optim), "publish");
     } else {
         ok(r, zro_optim_step(r->optim, NULL), "step");
     }
-    if (r->mode.who != ATTACHED)
+    if (!attaches(r))
         ok(r, zro_optim_zero_grad(r->optim, ZRO_ZERO_LEAVE), "zero_grad");
     for (size_t i = 0; i < N; i++)
         if (r->params[i].grad_present)
@@ -511,13 +534,13 @@ static void take(const course *c, const setting *s, zro_group *group, mode m, co
     for (int step = 0; step < STEPS; step++) {
         take_step(&r, step);
         check_step(&r, step, expected);
-        if (m.place == ONCE)
+        if (exists_once(m.place))
             ok(&r, zro_barrier(group), "barrier"); /* nobody changes what exists once before all have looked */
     }
     run_destroy(&r);
     if (hash_of(&r) != expected->hash[STEPS - 1])
         zt_fail(__FILE__, __LINE__, "%s: what destroy left differs", r.name);
-    if (m.place == ONCE)
+    if (exists_once(m.place))
         ok(&r, zro_barrier(group), "barrier");
     run_free(&r);
 }
@@ -548,14 +571,14 @@ static int is_left_out(int i)
 /* ---- S47 ---- */
 
 enum { AT_WHO, AT_BUCKET, AT_PARTITION, AT_PLACE, AT_FAST, AT_THREADS, AT_KERNELS, AT_HOOK, AT_PRODUCT };
-enum { AT_EXTRA = AT_PRODUCT, AT_KIND, AT_SPARSE, AT_FACTORS };
+enum { AT_EXTRA = AT_PRODUCT, AT_KIND, AT_SPARSE, AT_STAGED, AT_FACTORS };
 enum { S47_KINDS = 2 }; /* F32 and MIXED */
-static const int S47_levels[AT_FACTORS] = { WHOS, 3, PARTITIONS, PLACES, 2, 2, 3, 2, EXTRAS, S47_KINDS, 2 };
+static const int S47_levels[AT_FACTORS] = { WHOS, 3, PARTITIONS, PLACES, 2, 2, 3, 2, EXTRAS, S47_KINDS, 2, 2 };
 
 /* What exists once cannot have an optimizer on each rank that updates it. */
 static int is_allowed(const unsigned char *at)
 {
-    return !(at[AT_WHO] == UNSHARDED && at[AT_PLACE] == ONCE);
+    return !(at[AT_WHO] == UNSHARDED && exists_once((place)at[AT_PLACE]));
 }
 
 static const pairs_space S47_space = { AT_FACTORS, S47_levels, is_allowed };
@@ -622,8 +645,8 @@ static void S47_on_group(zt_rank *t, S47 *x, const sample *all, int number)
         const unsigned char *at = all->at[i];
         course *c = &x->courses[at[AT_KIND]][at[AT_SPARSE]];
         outcome *expected = &x->expected[at[AT_KIND]][at[AT_SPARSE]][at[AT_EXTRA]];
-        const mode m = { (who)at[AT_WHO],     at[AT_BUCKET], (partition)at[AT_PARTITION],
-                         (place)at[AT_PLACE], at[AT_HOOK],   (extra)at[AT_EXTRA] };
+        const mode m = { (who)at[AT_WHO],     at[AT_BUCKET], (partition)at[AT_PARTITION], (place)at[AT_PLACE], at[AT_HOOK],
+                         (extra)at[AT_EXTRA], at[AT_STAGED] };
 
         if (group_number(at) != number || is_left_out(i))
             continue;
@@ -663,8 +686,8 @@ static void S47_ddp(zt_rank *t)
 /* ---- every rule ---- */
 
 enum { RULE_KIND, RULE_SETTING, RULE_PLACE, RULE_FACTORS };
-static const place rule_places[] = { ONCE, EACH, VIEWS, GRADS };
-static const int rule_levels[RULE_FACTORS] = { KINDS, SETTINGS, 4 };
+static const place rule_places[] = { ONCE, EACH, VIEWS, DATA, IN_PLACE };
+static const int rule_levels[RULE_FACTORS] = { KINDS, SETTINGS, 5 };
 static const pairs_space rule_space = { RULE_FACTORS, rule_levels, NULL };
 
 static void rules_of(course *c, zro_group *group, int number, const sample *all)
@@ -675,7 +698,8 @@ static void rules_of(course *c, zro_group *group, int number, const sample *all)
     setting_read(&s, settings[number]);
     for (int i = 0; i < all->n; i++) {
         const unsigned char *at = all->at[i];
-        const mode m = { ATTACHED, number % 3, FLAT, rule_places[at[RULE_PLACE]], 0, number % 4 == 3 ? CLIP_VALUE : PLAIN };
+        const mode m = { number % 5 == 4 ? INTERLEAVED : ATTACHED, number % 3, FLAT, rule_places[at[RULE_PLACE]], 0,
+                         number % 4 == 3 ? CLIP_VALUE : PLAIN,     number % 2 };
 
         if (at[RULE_KIND] != c->kind || at[RULE_SETTING] != number || is_left_out(i))
             continue;
@@ -760,9 +784,10 @@ static void ddp_whole_rule(zt_rank *t)
     course c;
 
     course_init(&c, t, MIXED, 1, 5000);
-    for (int p = 0; p < PLACES; p++) {
+    for (int k = 0; k < 3 * PLACES; k++) {
+        const int p = k % PLACES;
         const extra e = (extra)(p % EXTRAS);
-        const mode m = { ATTACHED, p % 3, p % 2 ? GREEDY : GIVEN, (place)p, 0, e };
+        const mode m = { (who)(k / PLACES), k % 3, p % 2 ? GREEDY : GIVEN, (place)p, 0, e, k / 2 % 2 };
 
         if (!expected[e].made)
             take_alone(&c, &s, e, &expected[e]);
@@ -806,7 +831,7 @@ static void ddp_no_rule(zt_rank *t)
         zro_param_group groups[2];
         run r = { .c = &c, .setting = &none, .group = group, .name = "no rule" };
 
-        r.mode = (mode){ ATTACHED, place_number % 3, GREEDY, (place)place_number, 0, PLAIN };
+        r.mode = (mode){ ATTACHED, place_number % 3, GREEDY, (place)place_number, 0, PLAIN, place_number % 4 == 0 };
         memcpy(r.params, c.params, sizeof r.params);
         place_params(&r);
         create_ddp(&r);

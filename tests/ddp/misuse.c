@@ -205,7 +205,25 @@ static void different_values(zt_rank *t)
 
 /* ---- creation ---- */
 
-enum { NUMBER, NAME, SHAPE, TYPE, DEVICE, BYTES, UNUSED, STATIC, WEIGHTED, HOOK, BUFFERS, BUFFER, VIEWS, DIFFERENCES };
+enum {
+    NUMBER,
+    NAME,
+    SHAPE,
+    TYPE,
+    DEVICE,
+    BYTES,
+    UNUSED,
+    STATIC,
+    WEIGHTED,
+    HOOK,
+    BUFFERS,
+    BUFFER,
+    VIEWS,
+    STAGED,
+    LIMITS,
+    LIMIT,
+    DIFFERENCES
+};
 
 /* What one rank passes, and the parts of the text that all of them get. */
 static void differ(course *r, int what, zro_param *buffer, const char **one, const char **other)
@@ -224,10 +242,18 @@ static void differ(course *r, int what, zro_param *buffer, const char **one, con
         [BUFFERS] = { "1 buffers", "0 buffers" },
         [BUFFER] = { "buffer running", "buffer walking" },
         [VIEWS] = { "gradient_as_bucket_view off", "gradient_as_bucket_view on" },
+        [STAGED] = { "stage_grads off", "stage_grads on" },
+        [LIMITS] = { "2 bucket_limits", "1 bucket_limits" },
+        [LIMIT] = { "bucket_limits[1] = 200", "bucket_limits[1] = 300" },
     };
+
+    static const size_t limits[] = { 100, 200 }, other_limits[] = { 100, 300 };
 
     *one = texts[what][0];
     *other = texts[what][1];
+    r->config.bucket_bytes = what < LIMITS ? 1024 : 0;
+    r->config.bucket_limits = limits;
+    r->config.n_bucket_limits = what < LIMITS ? 0 : 2;
     if (r->t->rank != r->t->size - 1)
         return;
     r->n -= what == NUMBER;
@@ -236,7 +262,9 @@ static void differ(course *r, int what, zro_param *buffer, const char **one, con
     r->params[1].shape[1] = what == SHAPE ? 1 : 0;
     r->params[7].dtype = what == TYPE ? ZRO_BF16 : ZRO_F32;
     r->params[10].device = what == DEVICE ? 3 : 0;
-    r->config.bucket_bytes = what == BYTES ? 99 : 1024;
+    r->config.bucket_bytes = what == BYTES ? 99 : r->config.bucket_bytes;
+    r->config.n_bucket_limits -= what == LIMITS;
+    r->config.bucket_limits = what == LIMIT ? other_limits : limits;
     r->config.find_unused = what == UNUSED ? ZRO_ON : ZRO_OFF;
     r->config.static_graph = what == STATIC ? ZRO_ON : ZRO_OFF;
     r->config.weighted = what == WEIGHTED ? ZRO_ON : ZRO_OFF;
@@ -244,6 +272,7 @@ static void differ(course *r, int what, zro_param *buffer, const char **one, con
     r->config.n_buffers = what == BUFFERS ? 0 : 1;
     buffer->name = what == BUFFER ? "walking" : "running";
     r->config.gradient_as_bucket_view = what == VIEWS ? ZRO_ON : ZRO_OFF;
+    r->config.stage_grads = what == STAGED ? ZRO_ON : ZRO_OFF;
 }
 
 static void different_arguments(zt_rank *t)

@@ -8,7 +8,7 @@
 #include "zt/list.h"
 #include "zt/zt.h"
 
-enum { MOST = 8, WARM = 3, STEADY = 2 };
+enum { MOST = 8, WARM = 3, STEADY = 2, LINE = 64 };
 
 /* ---- one training ---- */
 
@@ -18,11 +18,21 @@ typedef struct spec {
     int32_t device;
 } spec;
 
-typedef enum place { IN_PLACE, ONCE, EACH, GRADS, DATA_VIEWS, GRAD_VIEWS, VIEWS, PLACES } place;
+typedef enum place { IN_PLACE, ONCE, EACH, GRADS, DATA, DATA_VIEWS, GRAD_VIEWS, VIEWS, PLACES } place;
 static const char *const place_names[PLACES] = { "in place",         "handed out, once",
                                                  "handed out, each", "gradients handed out",
-                                                 "views of data",    "views of grads",
-                                                 "views of both" };
+                                                 "data handed out",  "views of data",
+                                                 "views of grads",   "views of both" };
+
+static int exists_once(place where)
+{
+    return where == ONCE || where == DATA;
+}
+
+static int is_handed_out(place where)
+{
+    return where == ONCE || where == EACH || where == GRADS || where == DATA;
+}
 
 typedef enum who { ATTACHED, BESIDE, UNSHARDED, WHOS } who;
 
@@ -32,6 +42,8 @@ typedef struct training {
     place place;
     who who;
     size_t n;
+    size_t n_own; /* parameters from the last on that are not handed out, whatever the place */
+    int staged;   /* gradients are copied for their owners as they become ready */
     zro_param params[MOST];
     void *blocks[2 * MOST];
     zro_ddp *ddp;
@@ -45,6 +57,7 @@ static size_t bytes_of(zro_dtype dtype, size_t count)
 
 static void place_params(training *w, const spec *specs)
 {
+    const size_t n_handed = w->n - w->n_own;
     zro_alloc_config config = ZRO_ALLOC_CONFIG_INIT;
     uint64_t random = 5;
 
@@ -58,22 +71,26 @@ static void place_params(training *w, const spec *specs)
         p->device = specs[i].device;
         if (specs[i].count == 0)
             continue;
-        if (w->place != ONCE && w->place != EACH)
+        if ((w->place != ONCE && w->place != EACH && w->place != DATA) || i >= n_handed)
             p->data = w->blocks[2 * i] = calloc(1, bytes_of(p->dtype, specs[i].count));
         if (w->place != ONCE && w->place != EACH && w->place != GRADS)
-            p->grad = w->blocks[2 * i + 1] = calloc(1, bytes_of(p->grad_dtype, specs[i].count));
+            p->grad = w->blocks[2 * i + 1] =
+                calloc(1, bytes_of(p->grad_dtype, specs[i].count) + (size_t)w->t->size * MOST * LINE);
+        if (w->place == DATA) /* gradients have other offsets on each rank */
+            p->grad = (char *)p->grad + (size_t)w->t->rank * i * LINE;
     }
     config.data = w->place == GRADS ? ZRO_OFF : ZRO_ON;
-    config.data_kind = w->place == ONCE ? ZRO_MEMORY_ONCE : ZRO_MEMORY_EACH;
-    if (w->place == ONCE || w->place == EACH || w->place == GRADS)
-        CHECK_OK(zro_params_alloc(w->group, w->params, w->n, &config));
+    config.grads = w->place == DATA ? ZRO_OFF : ZRO_ON;
+    config.data_kind = exists_once(w->place) ? ZRO_MEMORY_ONCE : ZRO_MEMORY_EACH;
+    if (is_handed_out(w->place))
+        CHECK_OK(zro_params_alloc(w->group, w->params, n_handed, &config));
     for (size_t i = 0; i < w->n && w->t->rank == 0; i++)
         for (size_t k = 0; k < specs[i].count; k++)
             bed_set(w->params[i].data, specs[i].dtype, k, (double)(zt_next(&random) >> 11) * 0x1p-52 - 1);
 }
 
-static void begin(training *w, zt_rank *t, zro_group *group, place where, who attached, const spec *specs, size_t n,
-                  zro_hook_fn hook, const zro_optim_config *base)
+static void begin_with(training *w, zt_rank *t, zro_group *group, place where, who attached, const spec *specs, size_t n,
+                       size_t n_own, int staged, zro_hook_fn hook, const zro_optim_config *base)
 {
     zro_ddp_config config = ZRO_DDP_CONFIG_INIT;
     zro_optim_config optim = ZRO_OPTIM_CONFIG_INIT;
@@ -85,10 +102,13 @@ static void begin(training *w, zt_rank *t, zro_group *group, place where, who at
     w->place = where;
     w->who = attached;
     w->n = n;
+    w->n_own = n_own;
+    w->staged = staged;
     place_params(w, specs);
     config.bucket_bytes = 4096;
     config.gradient_as_bucket_view = where == GRAD_VIEWS || where == VIEWS ? ZRO_ON : ZRO_OFF;
     config.hook = hook;
+    config.stage_grads = staged ? ZRO_ON : ZRO_OFF;
     CHECK_OK(zro_ddp_create(group, w->params, n, &config, &w->ddp));
     if (base != NULL)
         optim = *base;
@@ -99,13 +119,19 @@ static void begin(training *w, zt_rank *t, zro_group *group, place where, who at
     CHECK_OK(zro_optim_create(attached == UNSHARDED ? NULL : group, &all, 1, zro_rule_adam(), NULL, &optim, &w->optim));
 }
 
+static void begin(training *w, zt_rank *t, zro_group *group, place where, who attached, const spec *specs, size_t n,
+                  zro_hook_fn hook, const zro_optim_config *base)
+{
+    begin_with(w, t, group, where, attached, specs, n, 0, 0, hook, base);
+}
+
 static void end(training *w)
 {
     CHECK_OK(zro_barrier(w->group)); /* all have looked at what exists once */
     zro_optim_destroy(w->optim);
     zro_ddp_destroy(w->ddp);
-    if (w->place == ONCE || w->place == EACH || w->place == GRADS)
-        zro_params_free(w->params, w->n);
+    if (is_handed_out(w->place))
+        zro_params_free(w->params, w->n - w->n_own);
     for (size_t i = 0; i < 2 * w->n; i++)
         free(w->blocks[i]);
 }
@@ -124,7 +150,7 @@ static void iterate(training *w, int step)
     CHECK_OK(zro_optim_step(w->optim, NULL));
     if (w->who != ATTACHED)
         CHECK_OK(zro_optim_zero_grad(w->optim, ZRO_ZERO_LEAVE));
-    if (w->place == ONCE)
+    if (exists_once(w->place))
         CHECK_OK(zro_barrier(w->group)); /* counts for the program's group, not for the ddp's */
 }
 
@@ -189,20 +215,15 @@ static zro_optim_config config_with(factor f)
     return c;
 }
 
-static int reachable(place where)
-{
-    return where == ONCE || where == EACH || where == VIEWS;
-}
-
-/* Passes of an attached step: with gradients within reach they are added up, updated and stored at once; what must be known of
- * all of them first makes it two, and a third where parameters must be brought to replicas afterwards.  Elsewhere the buckets
- * have been a pass before. */
+/* Passes of an attached step: gradients are added up, parameters updated and stored at once, wherever they lie; what must be known of
+ * all gradients first makes it two, and a third where parameters must be brought to replicas afterwards.  If passes are not
+ * merged, the buckets have been one before. */
 static uint64_t expected_passes(const zt_rank *t, place where, factor f, int fast)
 {
-    const uint64_t delivers = where != ONCE && t->size > 1;
+    const uint64_t delivers = !exists_once(where) && t->size > 1;
     const int first = f == CLIP_NORM || f == SCALE;
 
-    if (fast && reachable(where))
+    if (fast)
         return first ? 2 + delivers : 1;
     return 2 + (uint64_t)first + delivers;
 }
@@ -231,7 +252,7 @@ static void S90_passes(zt_rank *t)
 
                 begin(&w, t, group, (place)where, ATTACHED, plain_specs, N_PLAIN, NULL, &config);
                 c = measure(&w);
-                if (c.passes != expected && !((where == GRADS || where == GRAD_VIEWS) && c.passes < expected))
+                if (c.passes != expected)
                     zt_fail(__FILE__, __LINE__, "%s, %s, fast %d: %d passes, not %d", place_names[where], factor_names[f], fast,
                             (int)c.passes, (int)expected);
                 if (c.allocations != 0)
@@ -250,6 +271,131 @@ static void S90_passes(zt_rank *t)
     }
 }
 
+/* In a step of one pass over the program's own gradients each element travels once to its owner, and once more from there to those
+ * who have data of their own; data that exist once are written by the owner alone, whatever else is in the step. */
+static void data_once_written_once(zt_rank *t)
+{
+    for (size_t n_own = 0; n_own < N_PLAIN;
+         n_own += N_PLAIN / 2) { /* parameters from the last on whose data are the program's */
+        uint64_t expected = 0;
+        zro_stats before, after;
+        const zro_range *ranges;
+        training w;
+        size_t n;
+
+        begin_with(&w, t, t->group, DATA, ATTACHED, plain_specs, N_PLAIN, n_own, 0, NULL, NULL);
+        CHECK_OK(zro_plan_ranges(zro_optim_plan(w.optim), ZRO_ALL, &ranges, &n));
+        for (size_t i = 0; i < n; i++) {
+            const uint64_t bytes = ranges[i].count * sizeof(float);
+
+            if (ranges[i].owner != t->rank)
+                expected += bytes;
+            else if (ranges[i].param >= N_PLAIN - n_own)
+                expected += bytes * (uint64_t)(t->size - 1);
+        }
+        for (int step = 0; step < WARM; step++)
+            iterate(&w, step);
+        before = stats_of(&w);
+        iterate(&w, WARM);
+        after = stats_of(&w);
+        if (zt_opt.fast == ZRO_ON)
+            CHECK(after.link_bytes - before.link_bytes == expected);
+        end(&w);
+    }
+}
+
+/* Gradients in own memory that are staged are read where they lie, as if they had been handed out: no message is sent for them, in one pass
+ * or in two, and their memory is counted.  Data that is not handed out travels as ever. */
+static void staged_in_place(zt_rank *t)
+{
+    for (int f = 0; f < FACTORS; f++)
+        for (int where = IN_PLACE; where <= DATA; where += DATA - IN_PLACE) {
+            const zro_optim_config config = config_with((factor)f);
+            const int fast = zt_opt.fast == ZRO_ON;
+            zro_stats before, after;
+            uint64_t shared, hash[2];
+            const char *text;
+            char said[4096];
+            training w;
+            cost c;
+
+            begin_with(&w, t, t->group, (place)where, ATTACHED, plain_specs, N_PLAIN, 0, 0, NULL, &config);
+            hash[0] = measure(&w).hash;
+            shared = stats_of(&w).shared_bytes;
+            end(&w);
+            begin_with(&w, t, t->group, (place)where, ATTACHED, plain_specs, N_PLAIN, 0, 1, NULL, &config);
+            c = measure(&w);
+            hash[1] = c.hash;
+            CHECK(hash[0] == hash[1]);
+            CHECK(c.passes == expected_passes(t, (place)where, (factor)f, fast));
+            CHECK(c.allocations == 0);
+            before = stats_of(&w);
+            iterate(&w, WARM + STEADY);
+            after = stats_of(&w);
+            if (fast && where == DATA)
+                CHECK(after.link_messages == before.link_messages && after.direct_bytes > before.direct_bytes);
+            CHECK(after.shared_bytes - shared
+                  == (fast ? (3000 + 16 - 3000 % 16 + 5000 + 16 - 5000 % 16 + 16) * sizeof(float) : 0));
+            (void)zro_optim_describe(w.optim, said, sizeof said);
+            text = strstr(said, "gradients are staged");
+            CHECK((text != NULL) == fast);
+            end(&w);
+        }
+}
+
+/* A gradient that was moved after it became ready, or that is left from an earlier micro-batch, was not copied from where it is: its batch
+ * travels in messages, and the result is the same. */
+static void staged_elsewhere(zt_rank *t)
+{
+    uint64_t hash[2];
+
+    for (int staged = 0; staged < 2; staged++) {
+        float *other = calloc(5000, sizeof *other);
+        zro_stats before, after;
+        training w;
+        void *own;
+
+        CHECK(other != NULL);
+        begin_with(&w, t, t->group, DATA, ATTACHED, plain_specs, N_PLAIN, 0, staged, NULL, NULL);
+        iterate(&w, 0);
+        own = w.params[2].grad;
+        before = stats_of(&w);
+        CHECK_OK(zro_ddp_forward(w.ddp));
+        for (size_t i = w.n; i-- > 0;) {
+            for (size_t k = 0; k < zro_param_count(&w.params[i]); k++)
+                ((float *)w.params[i].grad)[k] = (float)(k % 17) - (float)t->rank;
+            CHECK_OK(zro_ddp_grad_ready(w.ddp, i));
+        }
+        for (size_t k = 0; k < 5000; k++)
+            other[k] = (float)(k % 5) + (float)t->rank;
+        w.params[2].grad = other;
+        CHECK_OK(zro_ddp_backward_end(w.ddp));
+        CHECK_OK(zro_optim_step(w.optim, NULL));
+        after = stats_of(&w);
+        if (zt_opt.fast == ZRO_ON)
+            CHECK(after.link_messages > before.link_messages);
+        w.params[2].grad = own;
+        CHECK_OK(zro_barrier(t->group));
+        CHECK_OK(zro_ddp_no_sync(w.ddp, ZRO_ON));
+        CHECK_OK(zro_ddp_forward(w.ddp));
+        memset(w.params[0].grad, 0, 3000 * sizeof(float));
+        ((float *)w.params[0].grad)[2999 - t->rank] = 1;
+        CHECK_OK(zro_ddp_grad_ready(w.ddp, 0));
+        CHECK_OK(zro_ddp_backward_end(w.ddp));
+        CHECK_OK(zro_ddp_no_sync(w.ddp, ZRO_OFF));
+        CHECK_OK(zro_ddp_forward(w.ddp));
+        for (size_t i = 1; i < w.n; i++) /* the first one has its gradient already */
+            CHECK_OK(zro_ddp_grad_ready(w.ddp, i));
+        CHECK_OK(zro_ddp_backward_end(w.ddp));
+        CHECK_OK(zro_optim_step(w.optim, NULL));
+        CHECK_OK(zro_barrier(t->group));
+        hash[staged] = hash_of(&w);
+        end(&w);
+        free(other);
+    }
+    CHECK(hash[0] == hash[1]);
+}
+
 /* Nothing is allocated in a steady step, whoever updates, with and without a hook. */
 static void S90_allocations(zt_rank *t)
 {
@@ -261,7 +407,7 @@ static void S90_allocations(zt_rank *t)
                 training w;
                 cost c;
 
-                if ((who_number == UNSHARDED && where == ONCE) || (hook && where != IN_PLACE && where != EACH))
+                if ((who_number == UNSHARDED && exists_once((place)where)) || (hook && where != IN_PLACE && where != EACH))
                     continue; /* each rank would update it; where a hook has its buffer depends on the gradients alone */
                 begin(&w, t, t->group, (place)where, (who)who_number, plain_specs, N_PLAIN, hook ? zro_hook_all_reduce : NULL,
                       NULL);
@@ -313,7 +459,7 @@ static void S87_deliveries(zt_rank *t)
             cost c;
 
             begin(&w, t, t->group, (place)where, ATTACHED, tagged_specs, N_TAGGED, NULL, &config);
-            expected = t->size == 1 || (where == ONCE && t->machines == ZT_ONE) ? 0 : count_owners(&w);
+            expected = t->size == 1 || (exists_once((place)where) && t->machines == ZT_ONE) ? 0 : count_owners(&w);
             c = measure(&w);
             if (c.deliveries != expected)
                 zt_fail(__FILE__, __LINE__, "%s, clips %d: %d deliveries, not %d", place_names[where], clips, (int)c.deliveries,
@@ -342,6 +488,41 @@ static void S87_tags_apart(zt_rank *t)
         CHECK(at == N_TAGGED);
     }
     end(&w);
+}
+
+/* PyTorch's bucket_cap_mb_list: the i-th bucket has the i-th limit, all later ones the last, at first and when they are formed anew. */
+static void bucket_limits(zt_rank *t)
+{
+    enum { COUNT = 10, N = 5, BUCKETS = 3 };
+    static const size_t limits[] = { COUNT * 4, COUNT * 8 }, first[BUCKETS] = { 2, 2, 1 }, later[BUCKETS] = { 1, 2, 2 };
+    const size_t *params, *lengths;
+    float data[N][COUNT] = { { 0 } }, grads[N][COUNT] = { { 0 } };
+    zro_ddp_config config = ZRO_DDP_CONFIG_INIT;
+    zro_param p[N];
+    zro_ddp *ddp;
+    size_t n;
+
+    for (size_t i = 0; i < N; i++)
+        zro_param_make(&p[i], NULL, ZRO_F32, data[i], grads[i], 1, (size_t[]){ COUNT });
+    config.n_bucket_limits = 2;
+    CHECK_STATUS(zro_ddp_create(t->group, p, N, &config, &ddp), ZRO_ERR_INVALID);
+    CHECK_TEXT("bucket_limits is NULL");
+    config.bucket_limits = limits;
+    config.bucket_bytes = 1;
+    CHECK_STATUS(zro_ddp_create(t->group, p, N, &config, &ddp), ZRO_ERR_INVALID);
+    CHECK_TEXT("bucket_bytes is set, too");
+    config.bucket_bytes = 0;
+    CHECK_OK(zro_ddp_create(t->group, p, N, &config, &ddp));
+    for (int step = 0; step < 3; step++) {
+        CHECK_OK(zro_ddp_forward(ddp));
+        CHECK_OK(zro_ddp_buckets(ddp, &params, &lengths, &n));
+        CHECK(n == BUCKETS && memcmp(lengths, step == 0 ? first : later, sizeof first) == 0);
+        CHECK(params[0] == (step == 0 ? 3 : 0) && params[N - 1] == (step == 0 ? 0 : 4));
+        for (size_t i = 0; i < N; i++)
+            CHECK_OK(zro_ddp_grad_ready(ddp, i));
+        CHECK_OK(zro_ddp_backward_end(ddp));
+    }
+    zro_ddp_destroy(ddp);
 }
 
 static void S87_tags_differ(zt_rank *t)
@@ -448,11 +629,15 @@ static void S87_many(zt_rank *t)
 
 const zt_case cases_ddp_passes[] = {
     { "S90_passes", S90_passes, WORLDS, ONE_MACHINE, 0, 120, 0, 0 },
+    { "ddp_staged_in_place", staged_in_place, SEVERAL, ZT_BOTH, 0, 60, 0, 0 },
+    { "ddp_staged_elsewhere", staged_elsewhere, SEVERAL, ZT_BOTH, 0, 60, 0, 0 },
+    { "data_once_written_once", data_once_written_once, SEVERAL, ZT_BOTH, 0, 60, 0, 0 },
     { "S90_allocations", S90_allocations, SEVERAL, ZT_ALL, 0, 120, 0, 0 },
     { "S90_allocations_two", S90_allocations, ZT_WORLD(3), ONE_MACHINE, ZT_TWO_MACHINES, 120, 0, 0 },
     { "S87_ddp_deliveries", S87_deliveries, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S87_ddp_deliveries_two", S87_deliveries, ZT_WORLD(4), ZT_LOCAL | ZT_MPI, ZT_TWO_MACHINES, 60, 0, 0 },
     { "S87_ddp_tags_apart", S87_tags_apart, WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "ddp_bucket_limits", bucket_limits, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S87_ddp_tags_differ", S87_tags_differ, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S87_ddp_many", S87_many, SEVERAL, ZT_ALL, 0, 120, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },

@@ -251,7 +251,7 @@ static void meet_init(meet *m, const setup *s)
     m->x.out_bytes = m->out_bytes;
     m->x.to = s->to;
     m->x.scattered = 1;
-    m->x.offsets_differ = s->shifted && s->t->rank == 1;
+    m->x.slow = s->shifted && s->t->rank == 1 ? ZRO__HEADER_IN_SLOW | ZRO__HEADER_OUT_SLOW : 0;
     m->x.meeting = &m->meeting;
     m->x.apply = apply;
     m->x.next = next;

@@ -92,6 +92,64 @@ static void missing(zt_rank *t)
     }
 }
 
+/* ---- a rank without an input ---- */
+
+static void shadow_fails(course *r, int who)
+{
+    zro_status st;
+
+    memset(r->uses[who], 0, sizeof r->uses[who]);
+    if (r->t->rank != who)
+        CHECK_OK(zro_ddp_forward(r->ddp));
+    course_batch(r);
+    course_ready(r);
+    st = r->t->rank == who ? zro_ddp_shadow(r->ddp) : zro_ddp_backward_end(r->ddp);
+    if (st == ZRO_OK && course_attaches(r))
+        st = zro_optim_step(r->optim, NULL);
+    CHECK_STATUS(st, r->t->rank == who ? ZRO_ERR_STATE : ZRO_ERR_PEER);
+    CHECK_TEXT("the graph is static, and this is the first iteration");
+    CHECK_OK(zro_optim_zero_grad(r->optim, ZRO_ZERO_LEAVE));
+    memset(r->has, 0, sizeof r->has);
+    memset(r->uses[who], 1, sizeof r->uses[who]);
+}
+
+/* The last rank, and later the first, has no gradients in an iteration and says so in one call, although parameters must not be
+ * unused; old presence bits do not count.  In the first iteration of a static graph it is an error on all ranks. */
+static void shadows(zt_rank *t)
+{
+    for (int mode = 0; mode < COURSE_MODES; mode++)
+        for (int is_static = 0; is_static < 2; is_static++) {
+            course r;
+
+            course_init(&r, t, (course_mode)mode, COURSE_MAX);
+            r.config.static_graph = is_static ? ZRO_ON : ZRO_OFF;
+            course_create(&r, momentum, NULL);
+            if (is_static) {
+                shadow_fails(&r, t->size - 1);
+                course_train(&r, 1);
+            }
+            for (int k = 0; k < 4; k++) {
+                const int who = k < 2 ? t->size - 1 : 0;
+
+                memset(r.uses[who], 0, sizeof r.uses[who]);
+                if (t->rank == who) {
+                    for (size_t i = 0; i < r.n; i++)
+                        r.params[i].grad_present = 1;
+                    course_batch(&r);
+                    CHECK_OK(zro_ddp_shadow(r.ddp));
+                } else
+                    course_backward(&r);
+                course_expect(&r);
+                for (size_t i = 0; !course_attaches(&r) && i < r.n; i++)
+                    CHECK(r.params[i].grad_present == r.copy[i].grad_present);
+                course_step(&r);
+                memset(r.uses[who], 1, sizeof r.uses[who]);
+                course_train(&r, 1);
+            }
+            course_free(&r);
+        }
+}
+
 /* ---- S89 ---- */
 
 enum { KEPT = 2, BYTES = COURSE_ELEMENTS * 8 };
@@ -160,11 +218,24 @@ static void absent_stays(zt_rank *t)
 
 /* ---- S88 ---- */
 
+/* Parameter 1 becomes ready before its gradient is what it will be. */
+static void half_ready(course *r)
+{
+    const zro_param *p = &r->params[1];
+    const size_t bytes = zro_param_count(p) * zro_dtype_bytes(p->dtype);
+    char final[COURSE_ELEMENTS * 8];
+
+    memcpy(final, p->grad, bytes);
+    memset(p->grad, 0x3f, bytes);
+    CHECK_OK(zro_ddp_grad_ready(r->ddp, 1));
+    memcpy(p->grad, final, bytes);
+}
+
 /* Parameter b is used twice, and c never; so many times b becomes ready, and c. */
 static void tied_ready(course *r, int b, int c)
 {
     for (int k = 1; k < b; k++)
-        CHECK_OK(zro_ddp_grad_ready(r->ddp, 1));
+        half_ready(r);
     if (b == 0)
         r->uses[r->t->rank][1] = 0;
     course_ready(r);
@@ -173,10 +244,12 @@ static void tied_ready(course *r, int b, int c)
         CHECK_OK(zro_ddp_grad_ready(r->ddp, 2));
 }
 
-static void tied_begins(course *r, zt_rank *t, course_mode mode)
+/* With stage_grads a gradient is copied by the call that makes it final. */
+static void tied_begins(course *r, zt_rank *t, course_mode mode, zro_switch stages)
 {
     course_init(r, t, mode, COURSE_MAX);
     r->config.static_graph = ZRO_ON;
+    r->config.stage_grads = stages;
     course_create(r, momentum, NULL);
     for (int rank = 0; rank < t->size; rank++)
         r->uses[rank][2] = 0;
@@ -196,10 +269,11 @@ static void tied_train(course *r, int iterations)
 
 static void static_graph(zt_rank *t)
 {
-    for (int mode = 0; mode < COURSE_MODES; mode++) {
+    for (int mode = 0; mode <= COURSE_MODES; mode++) {
+        const int stages = mode == COURSE_MODES;
         course r;
 
-        tied_begins(&r, t, (course_mode)mode);
+        tied_begins(&r, t, stages ? COURSE_IN_PLACE : (course_mode)mode, stages ? ZRO_ON : ZRO_OFF);
         tied_train(&r, 4);
         CHECK_OK(zro_ddp_no_sync(r.ddp, ZRO_ON)); /* batches that do not travel may do as they like */
         course_backward(&r);
@@ -216,7 +290,7 @@ static void departs(zt_rank *t)
         const int last = t->size - 1;
         course r;
 
-        tied_begins(&r, t, (course_mode)mode);
+        tied_begins(&r, t, (course_mode)mode, ZRO_OFF);
         tied_train(&r, 2);
         CHECK_OK(zro_ddp_forward(r.ddp));
         course_batch(&r);
@@ -285,6 +359,7 @@ const zt_case cases_ddp_unused[] = {
     { "S72_unused_two", unused, ZT_WORLD(4), ZT_ALL, ZT_TWO_MACHINES, 0, 0, 0 },
     { "S72_missing", missing, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S72_missing_two", missing, ZT_WORLD(4), ZT_ALL, ZT_TWO_MACHINES, 0, 0, 0 },
+    { "ddp_shadow", shadows, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S73_check", check_finds, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S88_static_graph", static_graph, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "S88_departs", departs, WORLDS, ZT_ALL, 0, 0, 0, 0 },

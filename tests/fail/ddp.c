@@ -5,7 +5,6 @@
  * or all as after the step; the survivors' own group is whole.  An allocation fails on one rank: an error on all, and the same call
  * succeeds afterwards.  Forked children. */
 #define _GNU_SOURCE
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include "base/point.h"
 #include "rig.h"
+#include "victim.h"
 #include "zt/list.h"
 
 static const size_t counts[] = { 5, 3000, 64, 1024, 0, 70, 1 };
@@ -34,25 +34,34 @@ static const struct {
     { "hook", { .memory = RIG_VIEWS, .optimizers = 1, .bucket_bytes = 4096, .hook = rig_hook }, 1 },
     { "several", { .memory = RIG_EACH, .optimizers = 2, .leaves = 2, .bucket_bytes = 1024, .find_unused = ZRO_ON }, 1 },
     { "static", { .memory = RIG_VIEWS, .optimizers = 1, .leaves = 1, .bucket_bytes = 1, .static_graph = ZRO_ON }, 1 },
+    { "after last", { .memory = RIG_OWN, .optimizers = 1, .bucket_bytes = 4096, .overlap = { ZRO_OVERLAP_AFTER_LAST } }, 1 },
+    { "interleaved", { .memory = RIG_ONCE, .optimizers = 1, .bucket_bytes = 4096, .overlap = { ZRO_OVERLAP_INTERLEAVED } }, 1 },
+    { "own gradients", { .memory = RIG_DATA, .optimizers = 1, .bucket_bytes = 4096 }, 1 },
+    { "staged gradients", { .memory = RIG_STAGED, .optimizers = 1, .bucket_bytes = 4096 }, 1 },
 };
 
-enum { ONE_PASS, TWO_PASSES, IN_PLACE, UNATTACHED, HOOK, SEVERAL, STATIC, MODES };
+enum {
+    ONE_PASS,
+    TWO_PASSES,
+    IN_PLACE,
+    UNATTACHED,
+    HOOK,
+    SEVERAL,
+    STATIC,
+    AFTER_LAST,
+    INTERLEAVED,
+    OWN_GRADIENTS,
+    STAGED,
+    MODES
+};
 
 /* ---- failure at a point ---- */
 
 enum { VICTIM = 1, RANKS = 3, FOUND = 128, TORN = 1, WHOLE = 2, KILL_MS = 60000, STOP_MS = 700, GRACE_MS = 20000 };
 
-/* Flags: the victim is through; survivors that are through; the victim may go on.  Numbers: the victim's process. */
-enum { RETURNED, GAVE_UP, GO_ON, PROCESS = 0 };
-
-typedef enum way { KILL, STOP, HOLD } way;
-static const char *const ways[] = { "killed", "stopped", "held" };
-
 typedef struct run {
     int mode;
-    way way;
-    const char *point; /* NULL: list the points */
-    long nth;
+    victim_fate fate;
 } run;
 
 static uint64_t now_ms(void)
@@ -63,26 +72,9 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void nap(void)
+static zro_status iterate(void *user)
 {
-    nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
-}
-
-static void die_now(void *user)
-{
-    (void)user;
-    raise(SIGKILL);
-}
-
-static void hold(void *user)
-{
-    zt_rank *t = user;
-
-    zt_await(t, &t->shared->flag[GO_ON], 1);
-}
-
-static zro_status iterate(rig *g)
-{
+    rig *g = user;
     zro_status st = rig_backward(g);
 
     return st == ZRO_OK ? rig_rest(g) : st;
@@ -90,33 +82,12 @@ static zro_status iterate(rig *g)
 
 static void victim(zt_rank *t, const run *r, rig *g)
 {
-    zro__point_plan plan = { .action = ZRO__POINT_LIST, .seen = zt_note_point, .user = t->shared };
-    zro_status st;
+    zro_status st = victim_run(t, &r->fate, iterate, g);
 
-    if (r->point != NULL) {
-        plan.name = r->point;
-        plan.action = r->way == STOP ? ZRO__POINT_STOP : ZRO__POINT_KILL;
-        plan.nth = r->nth;
-        plan.kill_rank = r->way == KILL ? die_now : hold;
-        plan.user = t;
-        atomic_store(&t->shared->number[PROCESS], (unsigned long long)getpid());
-    }
-    if (r->point != NULL && r->way == KILL)
-        zt_expect_lost(t, t->rank);
-    zro__point_plan_set(&plan);
-    st = iterate(g);
-    zro__point_plan_set(NULL);
-    if (r->point == NULL) {
-        CHECK_OK(st);
+    if (st == ZRO_OK)
         return;
-    }
-    if (r->way == KILL) /* some points depend on time */
-        die_now(t);
-    hold(t);             /* the same */
-    while (st == ZRO_OK) /* it had done its part before it stopped */
-        st = iterate(g);
     CHECK(st == ZRO_ERR_TIMEOUT || st == ZRO_ERR_STATE);
-    atomic_store(&t->shared->flag[RETURNED], 1);
+    victim_returns(t);
 }
 
 /* A survivor that waits for rank 0, which waits for the victim in an earlier bucket, has both in a list. */
@@ -179,10 +150,11 @@ static void survivor(zt_rank *t, const run *r, rig *g, zro_group *others)
     note_hashes(t, AFTER, g->alone);
     if (st == ZRO_OK) {
         rig_check_gradients(g, 0, g->mode.optimizers > 0 ? (size_t)g->mode.leaves : g->n);
-        if (g->mode.memory != RIG_ONCE || r->point == NULL) /* another survivor may be a step ahead */
+        if ((g->mode.memory != RIG_ONCE && g->mode.memory != RIG_DATA && g->mode.memory != RIG_STAGED)
+            || r->fate.point == NULL) /* another survivor may be a step ahead */
             rig_check(g);
     }
-    if (r->point == NULL) {
+    if (r->fate.point == NULL) {
         CHECK_OK(st);
         return;
     }
@@ -190,9 +162,9 @@ static void survivor(zt_rank *t, const run *r, rig *g, zro_group *others)
         st = iterate(g);
         CHECK(st != ZRO_OK);
     }
-    CHECK(st == (r->way == KILL ? ZRO_ERR_LOST : ZRO_ERR_TIMEOUT) || st == ZRO_ERR_STATE);
+    CHECK(st == (r->fate.way == KILL ? ZRO_ERR_LOST : ZRO_ERR_TIMEOUT) || st == ZRO_ERR_STATE);
     CHECK(names_victim());
-    CHECK(now_ms() - began < (r->way == KILL ? GRACE_MS : 3 * STOP_MS + GRACE_MS));
+    CHECK(now_ms() - began < (r->fate.way == KILL ? GRACE_MS : 3 * STOP_MS + GRACE_MS));
     st = refused(g);
     atomic_store(&found_by(t, t->rank)[TOLD], st == ZRO_ERR_STATE ? TORN : WHOLE);
     if (st != ZRO_ERR_STATE) /* otherwise the victim may still write them */
@@ -202,13 +174,7 @@ static void survivor(zt_rank *t, const run *r, rig *g, zro_group *others)
         CHECK(one == RANKS - 1);
     }
     CHECK_OK(zro_group_status(others));
-    atomic_fetch_add(&t->shared->flag[GAVE_UP], 1);
-    zt_await(t, &t->shared->flag[GAVE_UP], RANKS - 1);
-    atomic_store(&t->shared->flag[GO_ON], 1);
-    while (r->way == STOP && atomic_load(&t->shared->flag[RETURNED]) == 0) {
-        kill((pid_t)atomic_load(&t->shared->number[PROCESS]), SIGCONT); /* it may come before the stop that it is meant for */
-        nap();
-    }
+    victim_release(t, &r->fate, RANKS - 1);
 }
 
 static void one_run(zt_rank *t)
@@ -224,13 +190,13 @@ static void one_run(zt_rank *t)
     rig_create(g);
     rig_train(g, 1);
     CHECK_OK(zro_barrier(t->group));
-    if (r->way != KILL && r->point != NULL)
+    if (r->fate.way != KILL && r->fate.point != NULL)
         rig_set_timeout(g, STOP_MS);
     if (t->rank == VICTIM)
         victim(t, r, g);
     else
         survivor(t, r, g, others);
-    if (r->way == HOLD)
+    if (r->fate.way == HOLD)
         zt_meet(t); /* the victim is a thread, and looks at the same page */
     rig_free(g);
     free(g);
@@ -241,13 +207,18 @@ static void one_run(zt_rank *t)
 static int is_torn_at(const run *r, int *known)
 {
     static const char *const torn[] = { "cycle.begun", "cycle.fused", "cycle.updated", "deliver.batch" };
-    static const char *const whole[] = { "ddp.forward", "ddp.end", "ddp.hook", "cycle.bucket", "cycle.measured" };
+    static const char *const whole[] = {
+        "ddp.forward", "ddp.end", "ddp.hook", "staging.copy", "cycle.bucket", "cycle.measured"
+    };
 
     *known = !modes[r->mode].can_tear;
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        *known |= strcmp(r->point, whole[i]) == 0;
+        *known |= strcmp(r->fate.point, whole[i]) == 0;
+    if (modes[r->mode].mode.overlap[0]
+        != ZRO_OVERLAP_OFF) /* updates begin during backward: in its first bucket, or when the last one is ready */
+        *known = strcmp(r->fate.point, "ddp.forward") == 0 || (strcmp(r->fate.point, "cycle.bucket") == 0 && r->fate.nth == 1);
     for (size_t i = 0; i < sizeof torn / sizeof *torn; i++)
-        if (strcmp(r->point, torn[i]) == 0)
+        if (strcmp(r->fate.point, torn[i]) == 0)
             return *known = 1;
     return 0;
 }
@@ -299,12 +270,9 @@ static void need_points(zt_rank *t)
     (void)t;
 }
 
-/* arg: mode + 10 * way + 100 * (1: far ranks) + 1000 * (every so many points; 0: each of them, in the first passing and in the middle). */
-static void fail_at_points(zt_rank *t)
+/* stride: every so many points; 0: each of them, in the first passing and in the middle. */
+static void fail_run(zt_rank *t, run r, int backend, long stride)
 {
-    run r = { (int)(t->arg % 10), (way)(t->arg / 10 % 10), NULL, 0 };
-    const int backend = r.way == HOLD ? ZT_THREADS : t->arg / 100 % 10 == 1 ? ZT_FOREIGN : ZT_LOCAL;
-    const long stride = t->arg / 1000;
     zro_group_config config = zt_config();
     int runs = 0, points = 0, torn = 0;
     zt_held before;
@@ -321,10 +289,12 @@ static void fail_at_points(zt_rank *t)
         if (stride > 0 && (p + r.mode) % stride != 0)
             continue;
         snprintf(name, sizeof name, "%s", t->shared->text[p]);
-        r.point = name;
-        for (r.nth = 1; r.nth <= passings; r.nth += passings < 3 || stride > 0 ? passings : passings / 2, runs++) {
-            printf("%s: %s at %s, passing %ld of %ld\n", modes[r.mode].name, ways[r.way], name, r.nth, passings);
-            for (int i = RETURNED; i <= GO_ON; i++)
+        r.fate.point = name;
+        for (r.fate.nth = 1; r.fate.nth <= passings;
+             r.fate.nth += passings < 3 || stride > 0 ? passings : passings / 2, runs++) {
+            printf("%s: %s at %s, passing %ld of %ld\n", modes[r.mode].name, victim_ways[r.fate.way], name, r.fate.nth,
+                   passings);
+            for (int i = VICTIM_RETURNED; i <= VICTIM_GO_ON; i++)
                 atomic_store(&t->shared->flag[i], 0);
             zt_ranks(t, backend, &config, RANKS, one_run, &r);
             check_survivors(t, &r, backend, &torn);
@@ -333,7 +303,24 @@ static void fail_at_points(zt_rank *t)
     CHECK_HELD(before);
     if (stride == 0)
         CHECK(torn < runs && (torn > 0) == modes[r.mode].can_tear);
-    zt_note(t, "%s %d times, at some of %d points; %d of them tore the parameters", ways[r.way], runs, points, torn);
+    zt_note(t, "%s %d times, at some of %d points; %d of them tore the parameters", victim_ways[r.fate.way], runs, points,
+            torn);
+}
+
+/* arg: mode + 10 * way + 100 * (1: far ranks) + 1000 * stride. */
+static void fail_at_points(zt_rank *t)
+{
+    const run r = { (int)(t->arg % 10), { (victim_way)(t->arg / 10 % 10), NULL, 0 } };
+
+    fail_run(t, r, r.fate.way == HOLD ? ZT_THREADS : t->arg / 100 % 10 == 1 ? ZT_FOREIGN : ZT_LOCAL, t->arg / 1000);
+}
+
+/* arg: the way. */
+static void fail_staged(zt_rank *t)
+{
+    const run r = { STAGED, { (victim_way)t->arg, NULL, 0 } };
+
+    fail_run(t, r, r.fate.way == HOLD ? ZT_THREADS : ZT_LOCAL, r.fate.way == KILL ? 0 : 1);
 }
 
 /* A rank dies between two calls; all kinds of ranks. */
@@ -571,6 +558,7 @@ static _Noreturn void child_uses(rig *g)
 {
     const size_t index = 0, *order;
     zro_stats stats = ZRO_STATS_INIT;
+    zro_joinable joinable;
     zro_optim *optim;
     zro_ddp *ddp;
     int ok = zro_ddp_forward(g->ddp) == ZRO_ERR_STATE && zro_ddp_grad_ready(g->ddp, 0) == ZRO_ERR_STATE;
@@ -581,9 +569,12 @@ static _Noreturn void child_uses(rig *g)
     ok &= zro_ddp_check(g->ddp) == ZRO_ERR_STATE && zro_ddp_set_hook(g->ddp, rig_hook, NULL) == ZRO_ERR_STATE;
     ok &= zro_ddp_buckets(g->ddp, &order, NULL, NULL) == ZRO_ERR_STATE && zro_ddp_stats(g->ddp, &stats) == ZRO_ERR_STATE;
     ok &= rig_create_ddp(g, &ddp) == ZRO_ERR_STATE && ddp == NULL;
+    ok &= zro_ddp_joinable(g->ddp, &joinable) == ZRO_ERR_STATE;
     for (int k = 0; k < g->mode.optimizers; k++) {
         ok &= zro_optim_step(g->optim[k], NULL) == ZRO_ERR_STATE && zro_optim_publish(g->optim[k]) == ZRO_ERR_STATE;
         ok &= zro_optim_zero_grad(g->optim[k], ZRO_ZERO_CLEAR) == ZRO_ERR_STATE;
+        ok &= zro_optim_set_user(g->optim[k], g) == ZRO_ERR_STATE;
+        ok &= zro_optim_joinable(g->optim[k], &joinable) == ZRO_ERR_STATE;
         ok &= rig_create_optim(g, k, &optim) == ZRO_ERR_STATE && optim == NULL;
     }
     if (g->iteration % 2 == 0)
@@ -642,6 +633,9 @@ const zt_case cases_fail_ddp[] = {
     { "ddp_kill_one_pass", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, ONE_PASS) },
     { "ddp_kill_two_passes", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, TWO_PASSES) },
     { "ddp_kill_in_place", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, IN_PLACE) },
+    { "ddp_kill_own_gradients", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, OWN_GRADIENTS) },
+    { "ddp_kill_staged", fail_staged, 0, ZT_LOCAL, ZT_KILLS, 240, 0, KILL },
+    { "ddp_held_staged", fail_staged, 0, ZT_THREADS, ZT_REST, 400, 0, HOLD },
     { "ddp_kill_unattached", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, UNATTACHED) },
     { "ddp_kill_hook", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, HOOK) },
     { "ddp_kill_several", fail_at_points, 0, ZT_LOCAL, ZT_KILLS | ZT_REST, 240, 0, AT(KILL, SEVERAL) },
@@ -662,6 +656,14 @@ const zt_case cases_fail_ddp[] = {
     { "ddp_held_in_place", fail_at_points, 0, ZT_THREADS, ZT_REST, 400, 0, EVERY(1) + AT(HOLD, IN_PLACE) },
     { "ddp_held_unattached", fail_at_points, 0, ZT_THREADS, ZT_REST, 400, 0, EVERY(1) + AT(HOLD, UNATTACHED) },
     { "ddp_held_hook", fail_at_points, 0, ZT_THREADS, ZT_REST, 400, 0, EVERY(1) + AT(HOLD, HOOK) },
+    { "ddp_kill_after_last", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, EVERY(2) + AT(KILL, AFTER_LAST) },
+    { "ddp_kill_interleaved", fail_at_points, 0, ZT_LOCAL, ZT_KILLS, 240, 0, AT(KILL, INTERLEAVED) },
+    { "ddp_kill_after_last_all", fail_at_points, 0, ZT_LOCAL, ZT_KILLS | ZT_REST, 240, 0, AT(KILL, AFTER_LAST) },
+    { "ddp_kill_far_interleaved", fail_at_points, 0, ZT_FOREIGN, ZT_KILLS | ZT_REST, 240, 0, FAR + AT(KILL, INTERLEAVED) },
+    { "ddp_stop_after_last", fail_at_points, 0, ZT_LOCAL, ZT_KILLS | ZT_REST, 400, 0, EVERY(1) + AT(STOP, AFTER_LAST) },
+    { "ddp_stop_interleaved", fail_at_points, 0, ZT_LOCAL, ZT_KILLS | ZT_REST, 400, 0, EVERY(1) + AT(STOP, INTERLEAVED) },
+    { "ddp_held_after_last", fail_at_points, 0, ZT_THREADS, ZT_REST, 400, 0, EVERY(1) + AT(HOLD, AFTER_LAST) },
+    { "ddp_held_interleaved", fail_at_points, 0, ZT_THREADS, ZT_REST, 400, 0, EVERY(1) + AT(HOLD, INTERLEAVED) },
     { "ddp_killed_before_forward", killed_between, SEVERAL_RANKS, ZT_ALL, ZT_KILLS, 60, 0, ONE_PASS },
     { "ddp_killed_before_end", killed_between, SEVERAL_RANKS, ZT_ALL, ZT_KILLS, 60, 0, 10 + IN_PLACE },
     { "ddp_killed_before_step", killed_between, SEVERAL_RANKS, ZT_ALL, ZT_KILLS, 60, 0, 20 + ONE_PASS },
@@ -679,10 +681,12 @@ const zt_case cases_fail_ddp[] = {
     { "ddp_alloc_forward_own", failing, FEW, ZT_BOTH, ZT_REST, 120, 0, 10 * FORWARD + IN_PLACE },
     { "ddp_alloc_forward_hook", failing, FEW, ZT_BOTH, 0, 120, 0, 10 * FORWARD + HOOK },
     { "ddp_alloc_forward_static", failing, FEW, ZT_BOTH, 0, 120, 0, 10 * FORWARD + STATIC },
+    { "ddp_alloc_forward_overlap", failing, FEW, ZT_BOTH, 0, 120, 0, 10 * FORWARD + INTERLEAVED },
     { "ddp_alloc_set_hook", failing, FEW, ZT_BOTH, 0, 120, 0, 10 * SET_HOOK + IN_PLACE },
     { "ddp_alloc_set_hook_again", failing, FEW, ZT_BOTH, 0, 120, 0, 10 * SET_HOOK + HOOK },
     { "ddp_missing_again", missing_again_and_again, SEVERAL_RANKS, ZT_ALL, 0, 60, 0, ONE_PASS },
     { "ddp_missing_again_own", missing_again_and_again, SEVERAL_RANKS, ZT_ALL, 0, 60, 0, IN_PLACE },
+    { "ddp_missing_again_after_last", missing_again_and_again, SEVERAL_RANKS, ZT_ALL, 0, 60, 0, AFTER_LAST },
     { "ddp_forked_child", forked_child, FEW, ZT_LOCAL | ZT_FOREIGN, 0, 60, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -415,8 +415,8 @@ static void check_refusal(zt_rank *t, const trial *x, zro_group *group, int flag
     if (may_refuse == NEVER || (st != ZRO_ERR_STATE && st != ZRO_ERR_PEER))
         zt_fail(__FILE__, __LINE__, "%s: a sum of other ranks is %s", when, zro_status_name(st));
     snprintf(name, sizeof name, "rank %d", x->victim);
-    if (st == ZRO_ERR_STATE) /* PEER names the rank that refuses */
-        CHECK_TEXT(may_refuse == NAMED ? name : "rank ");
+    if (st == ZRO_ERR_STATE) /* PEER names the rank that refuses; another rank that was late has left the array meanwhile */
+        CHECK_TEXT(may_refuse == NAMED && strstr(zro_last_error(), "has left it since") == NULL ? name : "rank ");
     CHECK_OK(zro_group_status(group));
 }
 

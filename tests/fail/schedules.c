@@ -1,6 +1,6 @@
 /* Random schedules of gradients: each rank has several threads, which finish gradients in orders of their own, different on each rank
  * and in each iteration, one by one, several at once, or as unused; under no_sync, with a static graph, with hooks, attached or not,
- * whatever the buckets are.  One schedule is one iteration.  The results are those of the reference. */
+ * in every overlap mode, whatever the buckets are.  One schedule is one iteration.  The results are those of the reference. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +99,8 @@ static void choose_uses(const rig *g, uint64_t *random, unsigned char (*uses)[ZT
 static void one_iteration(rig *g, uint64_t *shared, uint64_t *own, const unsigned char (*uses)[ZT_MAX_RANKS], int syncs)
 {
     const size_t first = g->mode.optimizers > 0 ? (size_t)g->mode.leaves : g->n;
-    const int averages = zt_below(shared, 4) == 0, backwards = (int)zt_below(shared, 2);
+    const int overlaps = g->mode.overlap[0] != ZRO_OVERLAP_OFF || g->mode.overlap[1] != ZRO_OVERLAP_OFF;
+    const int averages = zt_below(shared, 4) == 0 && !overlaps, backwards = (int)zt_below(shared, 2);
 
     g->iteration++;
     CHECK_OK(zro_ddp_no_sync(g->ddp, syncs ? ZRO_OFF : ZRO_ON));
@@ -135,6 +136,8 @@ static rig_mode choose_mode(uint64_t *random, size_t n)
     mode.find_unused = graph == 1 || graph == 3 ? ZRO_ON : ZRO_OFF;
     mode.static_graph = graph >= 2 ? ZRO_ON : ZRO_OFF;
     mode.hook = zt_below(random, 4) == 0 ? (zt_below(random, 2) == 0 ? rig_hook : zro_hook_all_reduce) : NULL;
+    for (int k = 0; k < mode.optimizers; k++)
+        mode.overlap[k] = (zro_overlap)zt_below(random, 3);
     return mode;
 }
 

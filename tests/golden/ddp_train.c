@@ -55,8 +55,8 @@ typedef enum place { AS_THE_CASE_SAYS, HANDED_OUT } place;
 typedef enum averager {
     BY_HAND,        /* zro_params_all_reduce */
     BESIDE,         /* a ddp alone; the optimizer does not know of it */
-    ATTACHED,       /* the optimizer's step consumes the gradients of the ddp */
-    ATTACHED_LATER, /* the same, but zro_ddp_average is called first */
+    ATTACHED,       /* the optimizer's step, which may overlap with backward, consumes the gradients of the ddp */
+    ATTACHED_LATER, /* the same, without overlap, and zro_ddp_average is called first */
 } averager;
 
 static const struct way {
@@ -73,6 +73,7 @@ static const struct way {
     { "beside, handed out", BESIDE, HANDED_OUT, ZRO_PARTITION_GREEDY, 0 },
     { "attached", ATTACHED, AS_THE_CASE_SAYS, ZRO_PARTITION_AUTO, 0 },
     { "attached, greedy", ATTACHED, AS_THE_CASE_SAYS, ZRO_PARTITION_GREEDY, 0 },
+    { "attached, buckets", ATTACHED, AS_THE_CASE_SAYS, ZRO_PARTITION_BUCKETS, 0 },
     { "attached, handed out", ATTACHED, HANDED_OUT, ZRO_PARTITION_AUTO, 0 },
     { "attached, handed out, greedy", ATTACHED, HANDED_OUT, ZRO_PARTITION_GREEDY, 0 },
     { "attached and averaged", ATTACHED_LATER, AS_THE_CASE_SAYS, ZRO_PARTITION_AUTO, 0 },
@@ -366,6 +367,8 @@ static int make_optim(golden_case *c, run *r)
     }
     if (r->way->averager == ATTACHED || r->way->averager == ATTACHED_LATER)
         config.ddp = r->ddp;
+    if (r->way->averager == ATTACHED)
+        config.overlap = c->options->overlap;
     for (size_t g = 0; g < t->n_first; g++)
         groups[g] = describe_group(r, g);
     r->optim = golden_make_sharded(c, r->way->is_unsharded ? NULL : r->group, groups, t->n_first, t->rule, &config);
@@ -583,7 +586,8 @@ static void train_on_rank(golden_case *c, zro_group *group, const void *user)
     const train *t = user;
 
     for (size_t w = 0; golden_ok(c) && w < sizeof ways / sizeof *ways; w++) {
-        if (ways[w].averager == BY_HAND && t->has_ddp)
+        if ((ways[w].averager == BY_HAND && t->has_ddp)
+            || (ways[w].averager == ATTACHED_LATER && c->options->overlap != ZRO_OVERLAP_OFF))
             continue;
         c->how = ways[w].name;
         go(c, group, t, &ways[w]);

@@ -20,6 +20,7 @@ typedef enum golden_backend { GOLDEN_LOCAL, GOLDEN_THREADS, GOLDEN_OPENMPI, GOLD
 typedef struct golden_options {
     zro_settings settings;  /* kernels and fast as asked for */
     golden_backend backend; /* where a file has ranks */
+    zro_overlap overlap;    /* of optimizers that are attached to a ddp */
     zro_group *world;       /* of an MPI launcher; NULL: ranks are started for each case */
 } golden_options;
 
@@ -56,12 +57,19 @@ void golden_lbfgs(golden_case *c);
 void golden_schedules(golden_case *c);
 void golden_clip(golden_case *c);
 void golden_scaler(golden_case *c);
+void golden_sampler(golden_case *c);
 void golden_partition(golden_case *c);
 void golden_ddp_buckets(golden_case *c);
 void golden_overlap(golden_case *c);
 void golden_zero_train(golden_case *c);
 void golden_ddp_train(golden_case *c);
+void golden_join(golden_case *c);
 void golden_torch_state(golden_case *c);
+#ifdef GOLDEN_HAS_GPT
+void golden_gpt(golden_case *c);
+#else
+#define golden_gpt NULL /* the trainer is not built */
+#endif
 int golden_ranks_of_zero_train(json_t *json);
 int golden_ranks_of_torch_state(json_t *json);
 

@@ -491,6 +491,36 @@ static void spawn_results(zt_rank *t)
     }
 }
 
+/* Rank 1 leaves a group behind; the other one hears of it there, and need not wait for the deadline. */
+static int leave_behind(void *user, zro_group *group)
+{
+    zro_group **duplicates = user;
+    zro_status st;
+
+    if (zro_group_duplicate(group, &duplicates[zro_group_rank(group)]) != ZRO_OK)
+        return 1;
+    if (zro_group_rank(group) == 1)
+        return 0;
+    st = zro_barrier(duplicates[0]);
+    return st == ZRO_ERR_LOST && strstr(zro_last_error(), "rank 1") != NULL ? 0 : 1;
+}
+
+static void left_behind(zt_rank *t)
+{
+    zro_group_config config = zt_config();
+    zro_group *duplicates[2];
+    zt_held before;
+
+    (void)t;
+    config.timeout_ms = 20000;
+    CHECK_OK(zro_spawn_threads(&config, 2, do_nothing, NULL)); /* sanitizers start a thread of their own with the first */
+    before = zt_held_now();
+    CHECK_OK(zro_spawn_threads(&config, 2, leave_behind, duplicates));
+    zro_group_destroy(duplicates[0]);
+    zro_group_destroy(duplicates[1]);
+    CHECK_HELD(before);
+}
+
 static int write_rank(void *file, zro_group *group)
 {
     fprintf(file, "rank %d\n", zro_group_rank(group)); /* it stays in the buffer */
@@ -999,6 +1029,7 @@ const zt_case cases_group_calls[] = {
     { "spawn_results", spawn_results, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "buffered_output", buffered_output, 0, ZT_LOCAL, 0, 0, 0, 0 },
     { "spawn_with_threads", spawn_with_threads, 0, ZT_THREADS, 0, 0, 0, 0 },
+    { "spawn_left_behind", left_behind, 0, ZT_THREADS, 0, 0, 0, 0 },
     { "arguments", arguments, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "wrong_on_one_rank", wrong_on_one_rank, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "not_a_member", not_a_member, WORLDS, ZT_ALL, 0, 0, 0, 0 },

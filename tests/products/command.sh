@@ -181,11 +181,27 @@ run bench step --rule
 is bench.step.missing refuses 'needs a value'
 run bench step more
 is bench.step.more refuses '"more"'
-# The man page has every option that the help has, of all three.
+run help bench overlap
+is help.bench.overlap says 'zro bench overlap'
+for option in '--ranks 0' '--ranks 65' '--params 999' '--json=1' --frobnicate; do
+    # shellcheck disable=SC2086 # an option and its value
+    run bench overlap $option
+    is "bench.overlap.$option" refuses "${option%%[ =]*}"
+done
+run bench overlap more
+is bench.overlap.more refuses '"more"'
+# The man page has every option that the help has, of all four.
 run help bench
 sed -n 's/^  ....\(--[a-z-]*\).*/\1/p' out | sort >options
 sed -n 's/^\.It .*Fl -\([a-z-]*\).*/--\1/p' "$man/zro-bench.1" | sort >man_options
 is help.bench.man cmp options man_options
+
+# ---- the log ----
+
+run run -n 2 -- env ZRO_LOG=info "$build/examples/03_sharded"
+is log.plan exits 0
+is log.plan.rank complains '^\[1\] zro info: rank 1: [0-9]* of [0-9]* elements'
+is log.plan.owners complains '^\[0\] zro info: rank 1 owns [0-9]* elements'
 
 # ---- zro run: what a rank gets ----
 
@@ -746,10 +762,11 @@ bench_step_is()
     for key in share passes faults_per_step allocations_per_step first_over_steady median_ms limit_ms; do
         is "$1.$key" says "^ .*\"$key\": [0-9]"
     done
-    for key in clip private_grads in_place; do
+    for key in clip private_grads staged_grads in_place; do
         is "$1.$key" says "^ \"$key\": {\"share\": $number, \"passes\": [0-9]"
     done
     is "$1.finite" [ "$(grep -ci -e ': *-\{0,1\}nan' -e ': *-\{0,1\}inf' out)" -eq 0 ]
+    is "$1.ready" says '"staged_grads": .*, "ready_ms": [0-9]'
     is "$1.passes.once" says '^ "share": [0-9.]*, "passes": 1,'
     is "$1.passes.clip" says '^ "clip": {"share": [0-9.]*, "passes": 2,'
     is "$1.allocations" says '"allocations_per_step": 0,'
@@ -762,6 +779,15 @@ bench_step_is bench.step.sgd.1
 LC_ALL=de_DE.UTF-8 run bench step --quick --params 100000 -n 3 --rule adamw
 is bench.step.table exits 0
 is bench.step.table.rows [ "$(grep -c "^\(handed out\|handed out, clip_norm\|own gradients\|own\)  *$number  *( *$number- *$number) " out)" -eq 4 ]
+run bench overlap --quick --params 100000 --json
+is bench.overlap exits 0
+is bench.overlap.quiet quiet
+for key in plain_ms after_last_ms interleaved_ms cores_per_rank; do
+    is "bench.overlap.$key" says "\"$key\": [0-9]"
+done
+is bench.overlap.hidden_share says '"hidden_share": -\{0,1\}[0-9]'
+LC_ALL=de_DE.UTF-8 run bench overlap --quick --params 1000 -n 3
+is bench.overlap.table.rows [ "$(grep -c "^\(plain\|after the last bucket\|interleaved\|backward alone\)  *$number  *( *$number- *$number) " out)" -eq 4 ]
 # That is 2 TB.
 run bench step --params 2147483647 --ranks 64
 is bench.step.memory exits 1

@@ -60,6 +60,8 @@ while read -r mpi wrapper _; do
     is '01_hello on pretended machines' lines 2 'of 2: the sum of all ranks is 1'
     launch 2 "$build/examples/04_ddp_$mpi"
     is '04_ddp ends well' [ $? -eq 0 ]
+    launch 2 sh -c "ZRO_MACHINE=\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} exec '$build/examples/05_overlap_$mpi'"
+    is '05_overlap on pretended machines ends well' [ $? -eq 0 ]
     launch 2 sh -c "ZRO_MACHINE=\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK} exec '$build/examples/07_hook_$mpi'"
     is '07_hook on pretended machines ends well' [ $? -eq 0 ]
     is '07_hook on pretended machines' lines 2 'b = 3.000, w\[30\] = 3.000'

@@ -2,8 +2,8 @@
 # Every piece of C in README.md and docs/ compiles, runs and does what its text says:  tests/products/snippets.sh BUILD
 #
 # A piece has a name, in a line "<!-- snippet: NAME -->" above it.  tests/products/snippets/NAME.c is the program around it: the line
-# that says SNIPPET is replaced by the piece.  Its head says how many ranks run it ("ranks: 2") and may say what it prints
-# ("prints: TEXT"); it must end with 0.
+# that says SNIPPET is replaced by the piece.  Its head says how many ranks run it ("ranks: 2"; "ranks: 1 2": one
+# run with each) and may say what it prints ("prints: TEXT"); it must end with 0.
 set -eu
 
 build=$(cd "$1" && pwd)
@@ -34,11 +34,13 @@ for piece in *.piece; do
     [ -f "$around" ] || { echo "$around: there is no program around the snippet $name" >&2; exit 1; }
     sed -e "/SNIPPET/{r $piece" -e 'd;}' "$around" >"$name.c"
     cc -std=gnu11 -Wall -Wextra -Wno-unused-result -Werror -I"$tree/include" "$name.c" -o "$name" -L"$build/lib" -lzro -lm -Wl,-rpath,"$build/lib"
-    ranks=$(sed -n 's/.*ranks: \([0-9]*\).*/\1/p' "$around" | head -n 1)
+    ranks=$(sed -n 's/.*ranks: \([0-9 ]*\).*/\1/p' "$around" | head -n 1)
     prints=$(sed -n 's/.*prints: \(.*[^ ]\) *\*\/.*/\1/p' "$around" | head -n 1)
-    "$build/bin/zro" run -n "${ranks:-1}" --no-prefix -- "./$name" >out 2>&1 || { cat out; echo "the snippet $name failed" >&2; exit 1; }
-    if grep 'zro warning' out; then exit 1; fi
-    [ -z "$prints" ] || grep -qF "$prints" out || { cat out; echo "the snippet $name does not print: $prints" >&2; exit 1; }
+    for n in ${ranks:-1}; do
+        "$build/bin/zro" run -n "$n" --no-prefix -- "./$name" >out 2>&1 || { cat out; echo "the snippet $name failed on $n ranks" >&2; exit 1; }
+        if grep 'zro warning' out; then exit 1; fi
+        [ -z "$prints" ] || grep -qF "$prints" out || { cat out; echo "the snippet $name does not print: $prints" >&2; exit 1; }
+    done
 done
 for around in "$tree"/tests/products/snippets/*.c; do
     name=$(basename "$around" .c)

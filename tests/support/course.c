@@ -113,6 +113,7 @@ void course_create(course *r, const char *text, const zro_optim_config *config)
     group.n_values = s.n_values;
     group.params = r->copy;
     c.settings = zt_config().settings;
+    c.overlap = ZRO_OVERLAP_OFF;
     CHECK_OK(zro_optim_create(NULL, &group, 1, s.rule, NULL, &c, &r->reference));
     r->config.gradient_as_bucket_view = r->mode == COURSE_VIEWS ? ZRO_ON : ZRO_OFF;
     if (r->mode == COURSE_HOOK && r->config.hook == NULL)
@@ -120,6 +121,7 @@ void course_create(course *r, const char *text, const zro_optim_config *config)
     CHECK_OK(zro_ddp_create(r->t->group, r->params, r->n, &r->config, &r->ddp));
     group.params = r->params;
     c.ddp = course_attaches(r) ? r->ddp : NULL;
+    c.overlap = config != NULL ? config->overlap : ZRO_OVERLAP_OFF;
     CHECK_OK(zro_optim_create(r->mode == COURSE_ALONE ? NULL : r->t->group, &group, 1, s.rule, NULL, &c, &r->optim));
     course_check(r);
 }
@@ -193,7 +195,7 @@ void course_expect(course *r)
 
     for (int k = 0; k < r->t->size; k++) {
         cells[k] = (int32_t)zt_machine(r->t, r->t->machines, k);
-        weights[k] = r->samples[k];
+        weights[k] = r->joined[k] ? 0 : r->config.weighted == ZRO_ON ? r->samples[k] : 1;
     }
     for (size_t i = 0; i < r->n; i++) {
         unsigned char present[COURSE_RANKS];
@@ -201,15 +203,16 @@ void course_expect(course *r)
         int any = 0;
 
         for (int k = 0; k < r->t->size; k++) {
-            present[k] = r->has[k][i];
+            present[k] = r->has[k][i] && !r->joined[k];
             in[k] = r->sum[k][i];
             any |= present[k];
         }
         r->copy[i].requires_grad = r->params[i].requires_grad;
         r->copy[i].grad_present = (uint32_t)any;
         if (any)
-            reference_reduce(r->copy[i].dtype, ZRO_AVG, r->t->size, cells, r->config.weighted == ZRO_ON ? weights : NULL,
-                             present, in, r->copy[i].grad, zro_param_count(&r->copy[i]));
+            reference_reduce(r->copy[i].dtype, ZRO_AVG, r->t->size, cells,
+                             r->config.weighted == ZRO_ON || r->divides_by_rest ? weights : NULL, present, in, r->copy[i].grad,
+                             zro_param_count(&r->copy[i]));
     }
 }
 

@@ -31,7 +31,9 @@ typedef struct course {
     int batch;                                    /* the next one's number */
     size_t order[COURSE_MAX];                     /* in which gradients become ready: at first from the last to the first */
     unsigned char uses[COURSE_RANKS][COURSE_MAX]; /* what the next batch of a rank uses; at first everything */
-    int samples[COURSE_RANKS]; /* how many a rank's batch has, of which its gradient is the average; at first 1 */
+    int samples[COURSE_RANKS];          /* how many a rank's batch has, of which its gradient is the average; at first 1 */
+    unsigned char joined[COURSE_RANKS]; /* 1: the rank has run out of inputs: it has no gradients and no weight */
+    int divides_by_rest;                /* averages are divided by the number of the ranks that have not */
     unsigned char has[COURSE_RANKS][COURSE_MAX]; /* gradients since the last step */
     void *sum[COURSE_RANKS][COURSE_MAX];
     void *memory;

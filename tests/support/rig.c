@@ -19,20 +19,31 @@ static void *take(rig *r, size_t i, size_t which, size_t elements)
     return block;
 }
 
+/* Data once, and gradients of the program's own. */
+static int is_data_alone(rig_memory memory)
+{
+    return memory == RIG_DATA || memory == RIG_STAGED;
+}
+
+static int is_handed_out(rig_memory memory)
+{
+    return memory == RIG_ONCE || memory == RIG_EACH || is_data_alone(memory);
+}
+
 static void place(rig *r)
 {
     zro_alloc_config config = ZRO_ALLOC_CONFIG_INIT;
 
-    if (r->mode.memory != RIG_ONCE && r->mode.memory != RIG_EACH)
+    if (!is_handed_out(r->mode.memory))
         return;
-    config.data_kind = r->mode.memory == RIG_ONCE ? ZRO_MEMORY_ONCE : ZRO_MEMORY_EACH;
+    config.data_kind = r->mode.memory == RIG_EACH ? ZRO_MEMORY_EACH : ZRO_MEMORY_ONCE;
+    config.grads = is_data_alone(r->mode.memory) ? ZRO_OFF : ZRO_ON;
     CHECK_OK(zro_params_alloc(r->group, r->params, r->n, &config));
 }
 
 void rig_init(rig *r, zt_rank *t, zro_group *group, rig_mode mode, const size_t *counts, size_t n, uint64_t seed)
 {
     const size_t ranks = (size_t)zro_group_size(group);
-    const int own = mode.memory == RIG_OWN || mode.memory == RIG_VIEWS;
     uint64_t random = zt_mix(seed, 1);
 
     CHECK(n <= RIG_MAX);
@@ -50,10 +61,10 @@ void rig_init(rig *r, zt_rank *t, zro_group *group, rig_mode mode, const size_t 
         r->alone[i].data = counts[i] > 0 ? take(r, i, 0, counts[i]) : NULL;
         r->sum[i] = take(r, i, 1, ranks * counts[i]);
         r->average[i] = r->alone[i].grad = take(r, i, 2, counts[i]);
-        if (own) {
-            r->params[i].data = counts[i] > 0 ? take(r, i, 3, counts[i]) : NULL;
+        if (!is_handed_out(mode.memory) && counts[i] > 0)
+            r->params[i].data = take(r, i, 3, counts[i]);
+        if (!is_handed_out(mode.memory) || is_data_alone(mode.memory))
             r->params[i].grad = take(r, i, 4, counts[i]);
-        }
         for (size_t k = 0; k < counts[i]; k++)
             ((float *)r->alone[i].data)[k] = (float)(4 * (double)(zt_next(&random) >> 11) * 0x1p-53 - 2);
     }
@@ -71,7 +82,7 @@ void rig_free(rig *r)
         zro_optim_destroy(r->reference[k]);
     }
     zro_ddp_destroy(r->ddp);
-    if (r->mode.memory == RIG_ONCE || r->mode.memory == RIG_EACH)
+    if (is_handed_out(r->mode.memory))
         zro_params_free(r->params, r->n);
     for (size_t i = 0; i < 5 * r->n; i++)
         free(r->blocks[i]);
@@ -98,6 +109,7 @@ zro_status rig_create_ddp(rig *r, zro_ddp **out)
     config.static_graph = r->mode.static_graph;
     config.gradient_as_bucket_view = r->mode.memory == RIG_VIEWS ? ZRO_ON : ZRO_OFF;
     config.hook = r->mode.hook;
+    config.stage_grads = r->mode.memory == RIG_STAGED ? ZRO_ON : ZRO_OFF;
     return zro_ddp_create(r->group, r->params, r->n, &config, out);
 }
 
@@ -110,7 +122,9 @@ static zro_status create_optim(rig *r, int k, zro_param *params, zro_group *grou
     part_of(r, k, &first, &of.n);
     of.params = params + first;
     config.clip_norm = r->mode.clip_norm;
+    config.loss_scale = r->mode.loss_scale;
     config.ddp = ddp;
+    config.overlap = ddp != NULL ? r->mode.overlap[k] : ZRO_OVERLAP_OFF;
     if (group == NULL)
         config.settings = zt_config().settings;
     return zro_optim_create(group, &of, 1, zro_rule_adam(), NULL, &config, out);

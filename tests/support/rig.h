@@ -11,10 +11,12 @@
 enum { RIG_MAX = 24 };
 
 typedef enum rig_memory {
-    RIG_OWN,   /* the program's arrays */
-    RIG_ONCE,  /* zro_params_alloc: data once per machine, gradients per rank */
-    RIG_EACH,  /* zro_params_alloc: both per rank */
-    RIG_VIEWS, /* gradient_as_bucket_view; data is the program's */
+    RIG_OWN,    /* the program's arrays */
+    RIG_ONCE,   /* zro_params_alloc: data once per machine, gradients per rank */
+    RIG_EACH,   /* zro_params_alloc: both per rank */
+    RIG_DATA,   /* zro_params_alloc: data once per machine; gradients are the program's */
+    RIG_VIEWS,  /* gradient_as_bucket_view; data is the program's */
+    RIG_STAGED, /* as RIG_DATA, with stage_grads */
     RIG_MEMORIES
 } rig_memory;
 
@@ -26,6 +28,8 @@ typedef struct rig_mode {
     size_t bucket_bytes;
     zro_switch find_unused, static_graph;
     zro_hook_fn hook;
+    zro_overlap overlap[2]; /* of each optimizer */
+    zro_switch loss_scale;
 } rig_mode;
 
 typedef struct rig {

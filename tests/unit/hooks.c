@@ -35,7 +35,7 @@ static void buckets_answer(void **unused)
     float data[10];
     uint16_t other[10];
     zro_group *group = (zro_group *)data; /* only its address counts */
-    zro_bucket b = { 6, 1, data, 10, ZRO_F32, group, params, first, 3 };
+    zro_bucket b = { 6, 1, data, 10, ZRO_F32, group, params, first, 3, 0 };
     zro_dtype dtype;
     size_t count;
 

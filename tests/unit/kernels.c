@@ -342,6 +342,74 @@ static void conversions_round_once(void **state)
                                       mode);
 }
 
+/* ---- halves: every bit, those of NaN included, is that of the plain code in base/dtype.h ---- */
+
+static void check_widened(const zro__kernels *k)
+{
+    static uint16_t half[0x10000];
+    static float wide[0x10000], expected[0x10000];
+
+    for (uint32_t i = 0; i <= 0xffff; i++) {
+        half[i] = (uint16_t)i;
+        expected[i] = zro__f32_from_f16(half[i]);
+    }
+    k->convert(wide, ZRO_F32, half, ZRO_F16, 0x10000);
+    assert_memory_equal(wide, expected, sizeof wide);
+}
+
+static void check_narrowed(const zro__kernels *k, const uint32_t *bits, size_t count)
+{
+    uint16_t half[MAX_COUNT];
+
+    k->convert(half, ZRO_F16, bits, ZRO_F32, count);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t expected = zro__f16_from_f32(zro__f32_of_bits(bits[i]));
+
+        if (half[i] != expected)
+            fail_msg("%s: f16 of %08x is %04x, by plain code %04x", k->name, bits[i], half[i], expected);
+    }
+}
+
+/* Each half and the middle to the next one, and a few f32 on either side of both; then patterns spread over all of f32. */
+static void check_narrow_of(const zro__kernels *k)
+{
+    enum { AROUND = 3, CHUNK = 4096, STRIDE = 1021 };
+    uint32_t bits[CHUNK];
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < 0xffff; i++) {
+        uint32_t a = zro__f32_bits(zro__f32_from_f16((uint16_t)i)), b = zro__f32_bits(zro__f32_from_f16((uint16_t)(i + 1)));
+
+        for (int d = -AROUND; d <= AROUND; d++) {
+            bits[n++] = a + (uint32_t)d;
+            bits[n++] = a + (b - a) / 2 + (uint32_t)d;
+        }
+        if (n > CHUNK - 4 * AROUND - 2) {
+            check_narrowed(k, bits, n);
+            n = 0;
+        }
+    }
+    check_narrowed(k, bits, n);
+    for (uint64_t u = 0; u <= UINT32_MAX;) {
+        for (n = 0; n < CHUNK && u <= UINT32_MAX; u += STRIDE)
+            bits[n++] = (uint32_t)u;
+        check_narrowed(k, bits, n);
+    }
+}
+
+static void halves_are_those_of_plain_code(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof all_kernels / sizeof *all_kernels; i++) {
+        const zro__kernels *k = zro__kernels_get(all_kernels[i]);
+
+        if (k == NULL)
+            continue;
+        check_widened(k);
+        check_narrow_of(k);
+    }
+}
+
 static double plain_norm(zro_dtype dtype, const void *src, size_t count, int squares)
 {
     double lane[16] = { 0 };
@@ -465,6 +533,7 @@ int main(void)
         cmocka_unit_test(many_destinations),
         cmocka_unit_test(copies),
         cmocka_unit_test(conversions_round_once),
+        cmocka_unit_test(halves_are_those_of_plain_code),
         cmocka_unit_test(norms_of_blocks),
         cmocka_unit_test(exception_flags_are_the_callers),
 #if defined(__x86_64__)

@@ -874,7 +874,7 @@ static void check_lists_refused(const zro_param_group *group, const size_t *para
     c.n_buckets = n;
     check_refused(group, 1, 2, &c, text);
     c.partition = ZRO_PARTITION_GREEDY;
-    check_refused(group, 1, 2, &c, "zro_plan_config: lists of buckets are set, but partition is not buckets");
+    check_refused(group, 1, 2, &c, "zro_plan_config: lists of buckets are set, but partition is neither buckets nor flat");
 }
 
 static void buckets_are_refused(void **unused)

@@ -159,10 +159,72 @@ static void from_creation(zt_rank *t)
     }
 }
 
+/* Takes a slot away, and sets it again from an array of doubles: nothing has changed. */
+static void set_again(zro_optim *opt, size_t param, const char *name)
+{
+    double copy[4096]; /* ranks may be threads */
+    zro_slot slot = slot_of(opt, param, name);
+
+    if (slot.present)
+        CHECK_OK(zro_convert(copy, ZRO_F64, slot.data, slot.dtype, slot.count));
+    CHECK_OK(zro_optim_set_slot(opt, param, name, ZRO_F64, NULL));
+    CHECK(!slot_of(opt, param, name).present);
+    if (slot.present) {
+        memset(slot.data, 0, slot.count * zro_dtype_bytes(slot.dtype));
+        CHECK_OK(zro_optim_set_slot(opt, param, name, ZRO_F64, copy));
+        CHECK(slot_of(opt, param, name).data == slot.data);
+    }
+}
+
+static void slots_are_set(zt_rank *t)
+{
+    for (int k = -1; (k = twin_next_mode(t, k)) < TWIN_MODES;) {
+        twin w;
+
+        twin_init(&w, t, twin_mode_at(k), specs, N);
+        twin_create(&w, zro_rule_adam(), NULL, NULL, N);
+        twin_train(&w, 2);
+        for (size_t i = 0; i < N; i++)
+            for (size_t s = 0; s < zro_optim_slots(w.optim); s++)
+                set_again(w.optim, i, zro_optim_slot_name(w.optim, s));
+        twin_train(&w, 2);
+        CHECK_STATUS(zro_optim_set_slot(w.optim, 0, "no_such", ZRO_F32, NULL), ZRO_ERR_INVALID);
+        CHECK_STATUS(zro_optim_set_slot(w.optim, N, "exp_avg", ZRO_F32, NULL), ZRO_ERR_INVALID);
+        CHECK_STATUS(zro_optim_set_slot(w.optim, 0, "exp_avg", ZRO_I32, t), ZRO_ERR_UNSUPPORTED);
+        twin_free(&w);
+    }
+}
+
+/* A slot that the values do not need yet gets its memory when it is set; the steps that need it go on from there. */
+static void set_before_needed(zt_rank *t)
+{
+    static const float ones[3000] = { 1, 1, 1, 1, 1 };
+
+    for (int k = -1; (k = twin_next_mode(t, k)) < TWIN_MODES;) {
+        zro_slot slot;
+        twin w;
+
+        twin_init(&w, t, twin_mode_at(k), specs, N);
+        twin_create(&w, zro_rule_sgd(), NULL, NULL, FIRST);
+        twin_train(&w, 1);
+        CHECK_OK(zro_optim_set_slot(w.optim, 0, "momentum_buffer", ZRO_F32, ones));
+        CHECK_OK(zro_optim_set_slot(w.reference, 0, "momentum_buffer", ZRO_F32, ones));
+        slot = slot_of(w.optim, 0, "momentum_buffer");
+        CHECK((int)slot.present == (owned(&w, 0) > 0));
+        CHECK(!slot.present || ((float *)slot.data)[0] == 1);
+        CHECK_OK(zro_optim_set_value(w.optim, 0, "momentum", 0.5));
+        CHECK_OK(zro_optim_set_value(w.reference, 0, "momentum", 0.5));
+        twin_train(&w, 2);
+        twin_free(&w);
+    }
+}
+
 #define WORLDS (ZT_WORLD(1) | ZT_WORLD(2) | ZT_WORLD(3) | ZT_WORLD(4) | ZT_WORLD(7))
 
 const zt_case cases_zero_slots[] = {
     { "S56_slots_are_memory", slots_are_memory, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "S56_from_creation", from_creation, WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "S56_slots_are_set", slots_are_set, WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "S56_set_before_needed", set_before_needed, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -11,14 +11,14 @@
     X(fail, link_cut) X(fail, bad_link) X(fail, kill) X(fail, stop) X(fail, blame) X(fail, mismatch) \
     X(fail, alloc) \
     X(fail, zero) \
-    X(fail, ddp) X(fail, schedules) X(fail, late) X(fail, settle) X(fail, faults) \
+    X(fail, ddp) X(fail, join) X(fail, schedules) X(fail, late) X(fail, settle) X(fail, faults) \
     X(optim, optimizer) X(optim, bits) X(optim, hashes) X(optim, gradients) \
     X(zero, state_dict) X(zero, schedule) X(zero, custom_rule) X(zero, zero_grad) X(zero, create) \
     X(zero, step) X(zero, resume) X(zero, save) X(zero, subgroup) X(zero, devices) X(zero, types) \
     X(zero, consolidate) X(zero, in_place) X(zero, slots) X(zero, clip) X(zero, two_optimizers) \
     X(zero, reduce_grads) X(zero, deliveries) X(zero, memory) X(zero, agree) X(zero, bits) \
     X(ddp, train) X(ddp, batches) X(ddp, unused) X(ddp, misuse) X(ddp, hooks) \
-    X(ddp, products) X(ddp, passes) X(ddp, bits)
+    X(ddp, products) X(ddp, passes) X(ddp, bits) X(ddp, overlap) X(ddp, join) X(ddp, trace)
 /* clang-format on */
 
 #define ZT_DECLARED(room, file) extern const zt_case cases_##room##_##file[];

@@ -30,7 +30,7 @@
 
 enum { DEADLINE_FACTOR = ZT_SANITIZED ? 8 : 1 };
 
-enum { MAX_INSTANCES = 4096, MAX_JOBS = 64, LAUNCH_DEADLINE_S = 120, FAULT_S = 3 };
+enum { MAX_INSTANCES = 8192, MAX_JOBS = 64, LAUNCH_DEADLINE_S = 120, FAULT_S = 3 };
 static const uint64_t LEFTOVER_GRACE_NS = UINT64_C(2000000000);
 
 zt_options zt_opt = { .seed = 1, .max_count = SIZE_MAX, .fast = ZRO_ON, .threads = 1 };

@@ -1,0 +1,254 @@
+/* Buckets: see bucket.h. */
+#include "step/bucket.h"
+
+#include "group/group.h"
+#include "step/cycle.h"
+
+/* ---- questions ---- */
+
+int zro__bucket_is_last(const zro__bucket *b)
+{
+    return b->index + 1 == b->cycle->n_buckets;
+}
+
+/* Updates that overlap with backward end in the last bucket, whatever that has. */
+int zro__bucket_has_work(const zro__bucket *b)
+{
+    const zro__cycle *c = b->cycle;
+
+    return c->hook != NULL || b->to_all != NULL || b->to_owners != NULL || b->shares != NULL
+           || (c->overlaps && zro__bucket_is_last(b));
+}
+
+int zro__bucket_merges(const zro__bucket *b, const zro__updater *u)
+{
+    const zro__cycle *c = b->cycle;
+    const zro__event update = zro__cycle_row(c, u)->update;
+    const int at_last = update == ZRO__AT_LAST && zro__bucket_is_last(b) && !zro__updater_measures_first(u);
+
+    return (update == ZRO__AT_BUCKET || at_last) && c->hook == NULL && c->group->ranks.fast == ZRO_ON
+           && u->update.shard.rule->whole == ZRO_OFF;
+}
+
+/* ---- lists ---- */
+
+void zro__lists_free(zro__cycle *c)
+{
+    for (size_t k = 0; k < c->n_buckets; k++) {
+        zro__bucket *b = &c->buckets[k];
+
+        zro__batches_free(b->to_all);
+        zro__batches_free(b->to_owners);
+        b->to_all = b->to_owners = NULL;
+        while (b->shares != NULL) {
+            zro__share *s = b->shares;
+
+            b->shares = s->next;
+            zro__batches_free(s->fused);
+            zro__batches_free(s->publish);
+            zro__free(s);
+        }
+    }
+}
+
+/* Ranges of parameters and their owners, while lists are made. */
+typedef struct owners {
+    zro__updater **updater; /* by parameter: who consumes it, or NULL */
+    size_t *first;          /* by parameter, and one behind the last: where its ranges begin */
+    zro_range *ranges;      /* of parameters that attached updaters consume, by parameter */
+    size_t *numbers;        /* by parameter: its index in its optimizer */
+    size_t *index;          /* of a bucket: what no updater consumes */
+    zro_range *cut;         /* the same, cut evenly; or the ranges of a share */
+    zro__owned *owned;      /* of one list */
+    size_t most;            /* how many ranges a list can have */
+    zro__arena arena;
+} owners;
+
+/* Calls for each range of each attached updater: twice, once to count and once to fill in. */
+static void list_ranges(const zro__cycle *c, owners *o, int counts)
+{
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
+        for (const zro__batches *l = u->average; l != NULL; l = l->next)
+            for (size_t k = 0; k < l->n; k++)
+                for (size_t i = 0; i < l->list[k].n_parts; i++) {
+                    const zro__batch_item *item = &l->list[k].items[i];
+                    const zro__part *part = &l->list[k].parts[i];
+                    const size_t p = zro__cycle_index(c, item->param);
+
+                    o->updater[p] = u;
+                    o->numbers[p] = item->index;
+                    if (counts)
+                        o->first[p + 1]++;
+                    else
+                        o->ranges[o->first[p]++] =
+                            (zro_range){ .param = p, .first = item->first, .count = part->count, .owner = part->owner };
+                }
+}
+
+static zro_status find_owners(const zro__cycle *c, owners *o)
+{
+    const size_t n = c->n_params;
+    size_t total = 0;
+    zro_status st = zro__arena_arrays(&o->arena, c->account, "who owns the parameters of a ddp",
+                                      (const zro__array[]){ { &o->updater, n, sizeof *o->updater },
+                                                            { &o->first, n + 2, sizeof *o->first },
+                                                            { &o->numbers, n, sizeof *o->numbers },
+                                                            { &o->index, n, sizeof *o->index } },
+                                      4);
+
+    if (st != ZRO_OK)
+        return st;
+    list_ranges(c, o, 1);
+    for (size_t i = 0; i <= n; i++)
+        total += o->first[i];
+    o->most = total + n + (size_t)c->group->ranks.board.size;
+    o->ranges = zro__alloc_array(c->account, ZRO__KIND_HANDLE, total + 1, sizeof *o->ranges);
+    o->cut = zro__alloc_array(c->account, ZRO__KIND_HANDLE, o->most, sizeof *o->cut);
+    o->owned = zro__alloc_array(c->account, ZRO__KIND_HANDLE, o->most, sizeof *o->owned);
+    if (o->ranges == NULL || o->cut == NULL || o->owned == NULL)
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: who owns %zu parameters", n);
+    for (size_t i = 0; i < n; i++)
+        o->first[i + 1] += o->first[i];
+    list_ranges(c, o, 0); /* moves first[p] to where the next one's begin */
+    for (size_t i = n; i > 0; i--)
+        o->first[i] = o->first[i - 1];
+    o->first[0] = 0;
+    return ZRO_OK;
+}
+
+static void free_owners(owners *o)
+{
+    zro__free(o->ranges);
+    zro__free(o->cut);
+    zro__free(o->owned);
+    zro__arena_free(&o->arena);
+}
+
+/* What no updater consumes, cut evenly over the ranks. */
+static size_t list_even(const zro__cycle *c, const zro__bucket *b, owners *o)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->n; i++)
+        if (o->updater[b->params[i]] == NULL)
+            o->index[n++] = b->params[i];
+    n = zro__cut_ranges(c->params, o->index, n, c->group->ranks.board.size, o->cut);
+    for (size_t i = 0; i < n; i++)
+        o->owned[i] = (zro__owned){ &c->params[o->cut[i].param], c->names[o->cut[i].param], &o->cut[i] };
+    return n;
+}
+
+/* What is reduced for owners, without being updated in the same pass. */
+static size_t list_owned(const zro__cycle *c, const zro__bucket *b, owners *o)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t p = b->params[i];
+        const zro__updater *u = o->updater[p];
+
+        if (u == NULL || zro__cycle_row(c, u)->reduce != ZRO__AT_BUCKET || zro__bucket_merges(b, u))
+            continue;
+        for (size_t r = o->first[p]; r < o->first[p + 1]; r++)
+            o->owned[n++] = (zro__owned){ &c->params[p], c->names[p], &o->ranges[r] };
+    }
+    return n;
+}
+
+/* What an updater has of a bucket, by the parameters' indices in its optimizer. */
+static size_t list_share(const zro__cycle *c, const zro__bucket *b, const zro__updater *u, owners *o)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t p = b->params[i];
+
+        for (size_t r = o->first[p]; o->updater[p] == u && r < o->first[p + 1]; r++, n++) {
+            o->cut[n] = o->ranges[r];
+            o->cut[n].param = o->numbers[p];
+            o->owned[n] = (zro__owned){ &c->params[p], c->names[p], &o->cut[n] };
+        }
+    }
+    return n;
+}
+
+static zro_status make_list(zro__cycle *c, const owners *o, zro__side from, zro__side to, size_t n, zro_status st,
+                            zro__batches **out)
+{
+    if (st == ZRO_OK)
+        st = zro__batches_make(c->group, c->account, from, to, o->owned, n, out);
+    return zro__batches_compare(c->group, *out, ZRO__CALL_DDP_FORWARD, st);
+}
+
+static zro_status make_share(zro__cycle *c, zro__bucket *b, zro__updater *u, owners *o)
+{
+    const size_t n = list_share(c, b, u, o);
+    zro__share lists = { .updater = u }, *s = zro__alloc(c->account, ZRO__KIND_HANDLE, sizeof *s);
+    zro_status st = s != NULL ? ZRO_OK : zro__fail(ZRO_ERR_MEMORY, "out of memory: what is updated in a bucket");
+
+    if (n > 0)
+        st = make_list(c, o, ZRO__GRADS, ZRO__DATA, n, st, &lists.fused);
+    if (n > 0 && st == ZRO_OK)
+        st = make_list(c, o, ZRO__DATA, ZRO__DATA, n, st, &lists.publish);
+    if (n == 0 || s == NULL) {
+        zro__free(s);
+        return n > 0 ? st : ZRO_OK;
+    }
+    lists.next = b->shares;
+    *s = lists;
+    b->shares = s;
+    return st;
+}
+
+static zro_status make_of_bucket(zro__cycle *c, zro__bucket *b, owners *o)
+{
+    size_t n = c->hook == NULL ? list_even(c, b, o) : 0; /* a hook reduces everything */
+    zro_status st = ZRO_OK;
+
+    if (n > 0)
+        st = make_list(c, o, ZRO__GRADS, ZRO__GRADS, n, st, &b->to_all);
+    n = st == ZRO_OK && c->hook == NULL ? list_owned(c, b, o) : 0;
+    if (n > 0)
+        st = make_list(c, o, ZRO__GRADS, ZRO__GRADS, n, st, &b->to_owners);
+    for (zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next)
+        if (zro__updater_overlaps(u))
+            st = make_share(c, b, u, o);
+    return st;
+}
+
+/* Peers read staged gradients in every transfer of what an updater consumes.  Local. */
+static zro_status lend(zro__cycle *c, const owners *o)
+{
+    zro_status st = zro__staging_own(c->staging, c->account, o->first, o->ranges, c->group->ranks.board.rank);
+
+    for (const zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next) {
+        st = zro__batches_lend(u->average, c->account, c->staging);
+        if (st == ZRO_OK)
+            st = zro__batches_lend(u->fused, c->account, c->staging);
+    }
+    for (size_t k = 0; st == ZRO_OK && k < c->n_buckets; k++) {
+        st = zro__batches_lend(c->buckets[k].to_owners, c->account, c->staging);
+        for (const zro__share *s = c->buckets[k].shares; st == ZRO_OK && s != NULL; s = s->next)
+            st = zro__batches_lend(s->fused, c->account, c->staging);
+    }
+    return st;
+}
+
+zro_status zro__lists_make(zro__cycle *c)
+{
+    owners o = { 0 };
+    zro_status st = find_owners(c, &o);
+
+    zro__lists_free(c);
+    c->overlaps = 0;
+    for (const zro__updater *u = c->updaters; u != NULL; u = u->next)
+        c->overlaps |= zro__updater_overlaps(u);
+    st = zro__cycle_vote(c, ZRO__CALL_DDP_FORWARD, st);
+    for (size_t k = 0; st == ZRO_OK && k < c->n_buckets; k++)
+        st = make_of_bucket(c, &c->buckets[k], &o);
+    if (c->staging != NULL)
+        st = zro__cycle_vote(c, ZRO__CALL_DDP_FORWARD, st == ZRO_OK ? lend(c, &o) : st);
+    free_owners(&o);
+    c->stale = st != ZRO_OK;
+    return st;
+}

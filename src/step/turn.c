@@ -1,0 +1,188 @@
+/* Turns: see turn.h. */
+#include "step/turn.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "group/group.h"
+#include "step/cycle.h"
+
+static const char *const names[] = { "nothing, it has run out of inputs",
+                                     "ddp_forward",
+                                     "ddp_average",
+                                     "optim_step",
+                                     "optim_step_closure",
+                                     "optim_step_local",
+                                     "optim_publish",
+                                     "clip_grad_norm",
+                                     "optim_grad_norm",
+                                     "clip_grad_value",
+                                     "join_notify",
+                                     "nothing, it refuses the iteration",
+                                     "a call in which all ranks must take part" };
+
+static void describe(const zro__turn *t, char *text, size_t bytes)
+{
+    char which[40] = "";
+
+    if (t->updater >= 0)
+        snprintf(which, sizeof which, ", attached optimizer %d", (int)t->updater);
+    snprintf(text, bytes, "%s%s (joinable %d%s)", names[t->deed], t->deed == ZRO__FORWARD && !t->syncs ? " under no_sync" : "",
+             (int)t->joinable, which);
+}
+
+static int is_same(const zro__turn *a, const zro__turn *b)
+{
+    return a->deed == b->deed && a->joinable == b->joinable && a->updater == b->updater && a->syncs == b->syncs;
+}
+
+/* Who is active; -1, or the first active rank that is about to do something else than the lowest. */
+static int look(zro__join *j)
+{
+    const zro__board *board = &j->group->ranks.board;
+    int n = 0, lowest = 0, highest = 0, odd = -1;
+
+    for (int r = 0; r < board->size; r++) {
+        if (j->turns[r].deed == ZRO__RAN_OUT)
+            continue;
+        lowest = n++ == 0 ? r : lowest;
+        highest = r;
+        if (odd < 0 && !is_same(&j->turns[r], &j->turns[lowest]))
+            odd = r;
+    }
+    j->n_active = n;
+    if (n == 0)
+        return -1;
+    j->lowest = lowest;
+    j->highest = highest;
+    j->is_active = j->turns[board->rank].deed != ZRO__RAN_OUT;
+    return odd;
+}
+
+static zro_status disagree(const zro__join *j, int odd)
+{
+    const zro__board *board = &j->group->ranks.board;
+    char a[64], b[64], mine[160], theirs[160];
+
+    describe(&j->turns[j->lowest], mine, sizeof mine);
+    describe(&j->turns[odd], theirs, sizeof theirs);
+    return zro__fail(
+        ZRO_ERR_MISMATCH,
+        "ranks under a join make different calls: %s %s, %s %s; all ranks that have inputs must make the same calls "
+        "in the same order",
+        zro__rank_name(board, j->lowest, a, sizeof a), mine, zro__rank_name(board, odd, b, sizeof b), theirs);
+}
+
+/* The lowest rank that has run out. */
+static const char *name_shadow(const zro__join *j, char *name, size_t bytes)
+{
+    int rank = 0;
+
+    while (j->turns[rank].deed != ZRO__RAN_OUT)
+        rank++;
+    return zro__rank_name(&j->group->ranks.board, rank, name, bytes);
+}
+
+static zro_status end_early(zro__join *j)
+{
+    char name[64];
+
+    j->is_under_way = 0;
+    return zro__fail(ZRO_ERR_STATE,
+                     "%s has run out of inputs after %" PRIu64
+                     " iterations, and others have not; throw_on_early_termination ends "
+                     "all ranks then",
+                     name_shadow(j, name, sizeof name), j->n_begun);
+}
+
+static int begins_iteration(const zro__turn *t)
+{
+    const int begins = t->deed == ZRO__FORWARD || t->deed == ZRO__STEP || t->deed == ZRO__STEP_LOCAL || t->deed == ZRO__NOTIFY;
+
+    return begins && t->joinable == 0 && t->updater < 0;
+}
+
+/* A rank that has run out does a whole iteration at once, and comes to the next turn when all its gradients have travelled. */
+static zro_status check_between(const zro__join *j)
+{
+    for (size_t i = 0; !j->follows && i < j->n; i++)
+        if (j->cycles[i] != NULL && j->cycles[i]->now.is_open && j->cycles[i]->now.syncs)
+            return zro__fail(ZRO_ERR_STATE,
+                             "under a join this call cannot be made in the middle of an iteration (of joinable %zu), because "
+                             "ranks that have run out of inputs cannot follow it: make it before zro_ddp_forward, or after "
+                             "zro_ddp_backward_end",
+                             i);
+    return ZRO_OK;
+}
+
+/* The lowest rank that refuses; -1: none does. */
+static int find_refusal(const zro__join *j)
+{
+    for (int r = 0; r < j->group->ranks.board.size; r++)
+        if (j->turns[r].deed == ZRO__REFUSE)
+            return r;
+    return -1;
+}
+
+static zro_status vote(zro__join *j, zro_status st)
+{
+    zro_status entered = zro__enter(j->group);
+
+    return entered == ZRO_OK ? zro__leave(j->group, zro__vote(&j->group->ranks.board, ZRO__CALL_JOIN, st)) : entered;
+}
+
+/* `st`: what this rank refuses with, or OK. */
+static zro_status turn(zro__join *j, const zro__turn *mine, zro_status st, zro__turn *out)
+{
+    char why[ZRO__TEXT_BYTES], name[64];
+    zro_status met;
+    int odd, refusal;
+
+    snprintf(why, sizeof why, "%s", st != ZRO_OK ? zro_last_error() : "");
+    met = zro__all_gather_as(j->group, ZRO__CALL_JOIN, mine, j->turns, sizeof *mine, ZRO_U8);
+    if (met != ZRO_OK)
+        return met;
+    odd = look(j);
+    refusal = find_refusal(j);
+    *out = j->turns[refusal >= 0 ? refusal : j->lowest];
+    j->is_under_way |= out->deed != ZRO__OTHER;
+    if (j->n_active == 0)
+        return ZRO_OK;
+    if (refusal >= 0)
+        return vote(j, st == ZRO_OK ? ZRO_OK : zro__fail(st, "%s", why));
+    if (odd >= 0)
+        return disagree(j, odd);
+    if (zro__join_has_shadows(j) && j->throws)
+        return end_early(j);
+    if (begins_iteration(out)) {
+        j->n_begun++;
+        j->n_shadowed += !j->is_active;
+    }
+    if (out->deed == ZRO__OTHER && zro__join_has_shadows(j) && j->is_active)
+        return zro__fail(ZRO_ERR_STATE,
+                         "%s has run out of inputs, and this call needs all ranks: make it before the loop, or after "
+                         "zro_join_run",
+                         name_shadow(j, name, sizeof name));
+    return ZRO_OK;
+}
+
+zro_status zro__join_turn(zro__join *j, const zro__turn *mine, zro__turn *out)
+{
+    zro_status st = check_between(j);
+
+    return st == ZRO_OK ? turn(j, mine, ZRO_OK, out) : st;
+}
+
+zro_status zro__join_refuse(zro__join *j, int32_t joinable, zro_status st)
+{
+    const zro__turn mine = { .deed = ZRO__REFUSE, .joinable = joinable, .updater = -1 };
+    zro__turn out;
+
+    return turn(j, &mine, st, &out);
+}
+
+int zro__join_has_shadows(const zro__join *j)
+{
+    return j->n_active < j->group->ranks.board.size;
+}
