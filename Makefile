@@ -2,6 +2,8 @@
 #
 # `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= FAULTS= JOBS= BASE=  (see scripts/check).
 PREFIX ?= /usr/local
+DEMO = build/demo
+DEMO_STEPS = 1500
 export ONLY BACKEND KERNELS SAN FAST OVERLAP SEED FAULTS JOBS BASE GOLDEN DESTDIR
 
 .PHONY: all check check-full check-all check-big check-list demo golden mutants bench format format-check layers header size install clean help
@@ -30,10 +32,14 @@ check-list: ## print the names of all that check and check-full run
 	@scripts/setup check
 	@scripts/check list
 
-demo: ## see it work: a small network trained on two ranks, the optimizer's state divided over them
+demo: ## see it work: train a GPT on two ranks, let it write, draw a picture of the training: about a minute
 	@scripts/setup demo
 	@scripts/build build
-	build/bin/zro run -n 2 -- build/examples/03_sharded
+	@rm -rf $(DEMO)
+	build/bin/zro train --ranks 2 --model micro --batch 4 --steps $(DEMO_STEPS) --lr 4e-3 --warmup 60 --schedule cosine \
+		--min-lr 1e-4 --eval-batches 8 --out $(DEMO) --sample 400 --prompt 'static zro_status '
+	@echo
+	@build/bin/zro report $(DEMO)
 
 golden: ## compare with PyTorch's vectors in GOLDEN=DIR (default tests/golden), ONLY=clip.json,optim.json: some of them
 	@scripts/setup check

@@ -12,7 +12,7 @@ typedef struct tool {
     int (*main)(int argc, char **argv);
 } tool;
 
-extern const tool tool_run, tool_bench;
+extern const tool tool_run, tool_bench, tool_train, tool_sample, tool_report;
 
 enum { EXIT_USAGE = 2 };
 

@@ -5,7 +5,7 @@
 #include "tool.h"
 #include "zro.h"
 
-static const tool *const tools[] = { &tool_run, &tool_bench };
+static const tool *const tools[] = { &tool_run, &tool_train, &tool_sample, &tool_report, &tool_bench };
 
 enum { N_TOOLS = sizeof tools / sizeof *tools };
 

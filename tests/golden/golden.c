@@ -31,6 +31,7 @@ static const golden_file files[] = {
     { "ddp_train.json", NULL, golden_ddp_train, golden_ranks_of_zero_train },
     { "join.json", NULL, golden_join, golden_ranks_of_zero_train },
     { "torch_state.json", NULL, golden_torch_state, golden_ranks_of_torch_state },
+    { "gpt.json", NULL, golden_gpt, NULL },
 };
 enum { N_FILES = sizeof files / sizeof *files };
 

@@ -1,14 +1,16 @@
 #!/bin/sh
 # A build without checkpoints: tests/products/no_checkpoint.sh BUILD
 #
-# Configures it in the folder BUILD and builds the shared library, which must not need jansson; then a program makes a state,
+# Configures it in the folder BUILD and builds the shared library and the command, which must not need jansson; then a program makes a state,
 # and hears from the six calls on files that they are not there.
 set -eu
 
 build=$1
 tree=$(cd "$(dirname "$0")/../.." && pwd)
-"$tree/scripts/build" "$build" -DZRO_CHECKPOINT=OFF -DZRO_TESTS=OFF zro_shared
-if ldd "$build/lib/libzro.so" | grep jansson; then exit 1; fi
+"$tree/scripts/build" "$build" -DZRO_CHECKPOINT=OFF -DZRO_TESTS=OFF zro_shared zro_command
+if ldd "$build/lib/libzro.so" "$build/bin/zro" | grep jansson; then exit 1; fi
+if "$build/bin/zro" report log 2>"$build/off.err"; then exit 1; fi
+grep -q '^zro report: zro was built without jansson' "$build/off.err"
 cat >"$build/off.c" <<'END'
 #include <stdio.h>
 #include <string.h>

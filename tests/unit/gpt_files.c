@@ -1,0 +1,327 @@
+/* The files of gpt/: texts, tokens, weights; and what else of the trainer is a pure function. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "data.h"
+#include "generate.h"
+#include "options.h"
+#include "tokenizer.h"
+#include "weights.h"
+
+static char folder[] = "/tmp/zro-gpt-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[200];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_file(const char *name, const void *bytes, size_t n)
+{
+    FILE *f = fopen(in_folder(name), "wb");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* ---- texts ---- */
+
+static void bytes_are_tokens(void **state)
+{
+    gpt_data data;
+    gpt_split train, val;
+    uint32_t inputs[4], targets[4];
+
+    (void)state;
+    write_file("text", "abcdefghijklmnopqrst", 20);
+    assert_int_equal(gpt_data_open(in_folder("text"), &data), ZRO_OK);
+    assert_true(data.count == 20 && data.vocab == 256);
+    gpt_data_split(&data, 0.25, &train, &val);
+    assert_true(train.count == 15 && val.first == 15 && val.count == 5);
+    assert_int_equal(gpt_windows(&train, 4), 3);
+    assert_int_equal(gpt_windows(&train, 14), 1);
+    assert_int_equal(gpt_windows(&train, 15), 0); /* the last token has no successor */
+    gpt_window(&train, 4, 2, inputs, targets);
+    assert_true(inputs[0] == 'i' && inputs[3] == 'l' && targets[0] == 'j' && targets[3] == 'm');
+    gpt_window(&val, 4, 0, inputs, targets);
+    assert_true(inputs[0] == 'p' && targets[3] == 't');
+    gpt_data_close(&data);
+    assert_int_equal(gpt_data_open(NULL, &data), ZRO_OK);
+    assert_true(data.count > 100000 && data.bytes[0] != 0);
+    gpt_data_close(&data);
+    write_file("empty", "", 0);
+    assert_int_equal(gpt_data_open(in_folder("empty"), &data), ZRO_ERR_INVALID);
+    assert_int_equal(gpt_data_open(folder, &data), ZRO_ERR_INVALID);
+}
+
+static void token_files(void **state)
+{
+    struct {
+        int32_t header[256];
+        uint16_t tokens[5];
+    } file = { .header = { 20240520, 1, 5 }, .tokens = { 1, 300, 50256, 7, 8 } };
+    gpt_data data;
+
+    (void)state;
+    write_file("tokens", &file, 1024 + 10);
+    assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_OK);
+    assert_true(data.count == 5 && data.vocab == 50257 && data.tokens[2] == 50256);
+    gpt_data_close(&data);
+    write_file("tokens", &file, 1024 + 8);
+    assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_ERR_FORMAT);
+    file.tokens[3] = 50257;
+    write_file("tokens", &file, 1024 + 10);
+    assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_ERR_FORMAT);
+    assert_non_null(strstr(zro_last_error(), "token 3 is 50257"));
+    file.header[1] = 2;
+    write_file("tokens", &file, 1024 + 10);
+    assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_ERR_FORMAT);
+    assert_non_null(strstr(zro_last_error(), "version 2"));
+}
+
+/* ---- tokens ---- */
+
+static void tokenizer_files(void **state)
+{
+    uint8_t file[1024 + 20] = { 0 };
+    const int32_t header[4] = { 20240328, 2, 4, 3 };
+    const char tokens[] = "\1a\1b\2ab\5<end>";
+    gpt_tokenizer t;
+    uint32_t out[8];
+    uint8_t text[255];
+    size_t n = sizeof tokens - 1;
+
+    (void)state;
+    memcpy(file, header, sizeof header);
+    memcpy(file + 1024, tokens, n);
+    write_file("tokenizer", file, 1024 + n);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), &t), ZRO_OK);
+    assert_int_equal(gpt_text_tokens(&t, "aabb", out, 8), 3);
+    assert_true(out[0] == 0 && out[1] == 2 && out[2] == 1);
+    assert_true(gpt_text_tokens(&t, "", out, 8) == 1 && out[0] == 3);
+    assert_true(gpt_token_text(&t, 3, text) == 5 && memcmp(text, "<end>", 5) == 0);
+    assert_int_equal(gpt_token_text(&t, 4, text), 0);
+    gpt_tokenizer_close(&t);
+    write_file("tokenizer", file, 1024 + n - 1);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), &t), ZRO_ERR_FORMAT);
+    write_file("tokenizer", file, 900);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), &t), ZRO_ERR_FORMAT);
+    assert_int_equal(gpt_tokenizer_open(NULL, &t), ZRO_OK);
+    assert_true(gpt_text_tokens(&t, "\xc3\xa9", out, 1) == 2 && out[0] == 0xc3);
+    gpt_tokenizer_close(&t);
+}
+
+/* Probabilities 0.5, 0.3 and 0.2: u decides by their sums. */
+static void draws(void **state)
+{
+    const float logits[3] = { -1.2039728f, -0.6931472f, -1.6094379f };
+    const struct {
+        double temperature, u;
+        size_t top_k, token;
+    } cases[] = { { 1, 0, 0, 0 },    { 1, 0.29, 0, 0 }, { 1, 0.31, 0, 1 },  { 1, 0.79, 0, 1 },
+                  { 1, 0.81, 0, 2 }, { 0, 0.99, 0, 1 }, { 1, 0.999, 2, 1 }, { 1, 0.37, 2, 0 },
+                  { 1, 0.38, 2, 1 }, { 1, 0.0, 1, 1 },  { 1e-3, 0.9, 0, 1 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float copy[3];
+
+        memcpy(copy, logits, sizeof copy);
+        assert_int_equal(gpt_draw(copy, 3, cases[i].temperature, cases[i].top_k, cases[i].u), cases[i].token);
+    }
+}
+
+/* ---- weights ---- */
+
+static const gpt_config SMALL = { .vocab = 11, .context = 6, .layers = 2, .heads = 2, .width = 4 };
+
+typedef struct model {
+    zro_param params[28];
+    char names[28][GPT_NAME_BYTES];
+    size_t n;
+} model;
+
+static void make(model *m, const gpt_config *config, zro_dtype dtype)
+{
+    m->n = gpt_params(config);
+    assert_int_equal(m->n, 28);
+    gpt_describe(config, dtype, m->params, m->names);
+    for (size_t i = 0; i < m->n; i++)
+        m->params[i].data = calloc(zro_param_count(&m->params[i]), 4);
+}
+
+static void drop(model *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        free(m->params[i].data);
+}
+
+static void weights_come_back(void **state)
+{
+    model m, same, half;
+    gpt_config config, other = SMALL;
+
+    (void)state;
+    make(&m, &SMALL, ZRO_F32);
+    make(&same, &SMALL, ZRO_F32);
+    make(&half, &SMALL, ZRO_BF16);
+    assert_int_equal(gpt_init(&SMALL, m.params, 3), ZRO_OK);
+    assert_int_equal(gpt_weights_write(folder, &SMALL, m.params), ZRO_OK);
+    assert_int_equal(gpt_weights_config(folder, &config), ZRO_OK);
+    assert_memory_equal(&config, &SMALL, sizeof config);
+    assert_int_equal(gpt_weights_read(in_folder("model.safetensors"), same.params, same.n), ZRO_OK);
+    assert_int_equal(gpt_weights_read(in_folder("model.safetensors"), half.params, half.n), ZRO_OK);
+    for (size_t i = 0; i < m.n; i++) {
+        size_t count = zro_param_count(&m.params[i]);
+        uint16_t rounded;
+
+        assert_memory_equal(m.params[i].data, same.params[i].data, count * 4);
+        assert_int_equal(zro_convert(&rounded, ZRO_BF16, m.params[i].data, ZRO_F32, 1), ZRO_OK);
+        assert_int_equal(*(uint16_t *)half.params[i].data, rounded);
+    }
+    other.width = 8;
+    drop(&same);
+    make(&same, &other, ZRO_F32);
+    assert_int_equal(gpt_weights_check(in_folder("model.safetensors"), same.params, same.n), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "wte.weight is 11 x 4 there, and 11 x 8"));
+    drop(&m);
+    drop(&same);
+    drop(&half);
+}
+
+/* Whatever a file has, the reader stays inside of it, and says what is wrong. */
+static void damaged_weights(void **state)
+{
+    static const char *const headers[] = { "",
+                                           "{",
+                                           "{}}",
+                                           "[]",
+                                           "{\"wte.weight\"",
+                                           "{\"wte.weight\":{",
+                                           "{\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[11,4],\"data_offsets\":[0,176]}",
+                                           "{\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[11,4],\"data_offsets\":[0,176]}}",
+                                           "{\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[11,4],\"data_offsets\":[8,4]}}",
+                                           "{\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999999]}}",
+                                           "{\"__metadata__\":{\"a\":1}}",
+                                           "{\"a\\" };
+    model m;
+
+    (void)state;
+    make(&m, &SMALL, ZRO_F32);
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        char file[300] = { 0 };
+        uint64_t length = strlen(headers[i]);
+
+        memcpy(file, &length, 8);
+        memcpy(file + 8, headers[i], length);
+        write_file("bad", file, 8 + length + 20);
+        assert_int_equal(gpt_weights_read(in_folder("bad"), m.params, m.n), ZRO_ERR_FORMAT);
+    }
+    write_file("bad", "\377\377\377\377\377\377\377\377{}", 10);
+    assert_int_equal(gpt_weights_read(in_folder("bad"), m.params, m.n), ZRO_ERR_FORMAT);
+    write_file("bad", "\2\0\0\0\0\0\0\0{}", 10);
+    assert_int_equal(gpt_weights_read(in_folder("bad"), m.params, m.n), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "there is no wte.weight"));
+    drop(&m);
+}
+
+/* ---- options ---- */
+
+static void learning_rates(void **state)
+{
+    gpt_options o = { .steps = 100, .warmup = 10, .schedule = GPT_COSINE, .min_lr = 0.1 };
+
+    (void)state;
+    assert_true(fabs(gpt_lr_factor(&o, 1, 0) - 0.1) < 1e-12 && gpt_lr_factor(&o, 1, 9) == 1);
+    assert_true(fabs(gpt_lr_factor(&o, 1, 55) - 0.55) < 1e-12 && fabs(gpt_lr_factor(&o, 1, 100) - 0.1) < 1e-12);
+    o.schedule = GPT_LINEAR;
+    o.decay_steps = 50;
+    assert_true(fabs(gpt_lr_factor(&o, 1, 30) - 0.55) < 1e-12 && fabs(gpt_lr_factor(&o, 1, 90) - 0.1) < 1e-12);
+    o.schedule = GPT_CONSTANT;
+    assert_true(gpt_lr_factor(&o, 1, 99) == 1);
+}
+
+static void options_mean_what_they_say(void **state)
+{
+    char *args[] = {
+        "zro-train", "--model=nano", "--rule", "sgd", "--value", "momentum=0.9", "--precision", "bf16", "-n", "3"
+    };
+    char *plain[] = { "zro-train", "--rule", "sgd" };
+    gpt_options o;
+    gpt_choice c;
+
+    (void)state;
+    assert_int_equal(gpt_options_read(10, args, &o), 0);
+    assert_int_equal(gpt_options_resolve(&o, &c), ZRO_OK);
+    assert_true(o.ranks == 3 && c.config.layers == 3 && c.tokens == 64 && c.dtype == ZRO_BF16);
+    assert_int_equal(c.state_per_element, 8); /* momentum and masters */
+    free((char *)(uintptr_t)o.values[0].name);
+    assert_int_equal(gpt_options_read(3, plain, &o), 0);
+    assert_int_equal(gpt_options_resolve(&o, &c), ZRO_OK);
+    assert_int_equal(c.state_per_element, 0);
+}
+
+/* Whatever a rank would refuse is refused without ranks. */
+static void values_out_of_range_are_refused(void **state)
+{
+    char *value[] = { "zro-train", "--value", "beta1=2" };
+    char *above[] = { "zro-train", "--schedule", "cosine", "--lr", "0.1", "--min-lr", "0.2" };
+    gpt_options o;
+    gpt_choice c;
+
+    (void)state;
+    assert_int_equal(gpt_options_read(3, value, &o), 0);
+    assert_int_equal(gpt_options_resolve(&o, &c), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "beta1 = 2"));
+    free((char *)(uintptr_t)o.values[0].name);
+    assert_int_equal(gpt_options_read(7, above, &o), 0);
+    assert_int_equal(gpt_options_resolve(&o, &c), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "--min-lr 0.2 is above the learning rate of 0.1"));
+    o.min_lr = 0.1;
+    assert_int_equal(gpt_options_resolve(&o, &c), ZRO_OK);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int drop_folder(void **state)
+{
+    static const char *const names[] = { "text", "empty", "tokens", "tokenizer", "bad", "model.safetensors", "config.json" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(in_folder(names[i]));
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_tokens),
+        cmocka_unit_test(token_files),
+        cmocka_unit_test(tokenizer_files),
+        cmocka_unit_test(draws),
+        cmocka_unit_test(weights_come_back),
+        cmocka_unit_test(damaged_weights),
+        cmocka_unit_test(learning_rates),
+        cmocka_unit_test(options_mean_what_they_say),
+        cmocka_unit_test(values_out_of_range_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
