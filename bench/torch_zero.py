@@ -26,78 +26,15 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from zro_ctypes import (AllocConfig, GroupConfig, Slot, Stats, Zro, ZroOptim, about, check_memory, distance, elements, fail,
-                        gpt2_shapes, heading, make_set, names_of, pointer, progress, ref, summary, tensor_at, timed, times,
-                        tiny_shapes, torch)
+from zro_ctypes import (about, check_memory, distance, elements, fail, gpt2_shapes, heading, make_set, names_of,
+                        pointer, progress, ref, summary, tensor_at, timed, times, tiny_shapes, torch)
+from ranks import RANKS, Bed, Contender, first_times, merge, take_turns, tensors_of
 import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-RANKS = 2
-TICKET_BYTES = 256
-MEMORY_EACH = 0
 MB = 1 << 20
 
-# ---- both groups ----
-
-
-class Bed:
-    """What a rank has: its number, the options, and the group of either side."""
-
-    def __init__(self, rank, store, options):
-        self.rank, self.options = rank, options
-        torch.set_num_threads(1)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
-        self.zro, self.group = Zro(options.library), None
-
-    def open_group(self):
-        """Each part has a group of its own, and with it counts of memory that begin at 0."""
-        config, ticket = GroupConfig(), ctypes.create_string_buffer(TICKET_BYTES)
-        lib, self.group = self.zro.lib, pointer()
-        lib.zro_group_config_init(ref(config))
-        self.zro.check(lib.zro_group_ticket(ref(config), self.rank, RANKS, ticket))
-        tickets = b"".join(self.everywhere(ticket.raw))
-        self.zro.check(lib.zro_group_create_tickets(ref(config), self.rank, RANKS, tickets, ref(self.group)))
-
-    def close_group(self):
-        self.barrier()
-        self.zro.lib.zro_group_destroy(self.group)
-
-    def everywhere(self, mine):
-        """All ranks' values in rank order."""
-        values = [None] * RANKS
-        dist.all_gather_object(values, mine)
-        return values
-
-    def barrier(self):
-        self.zro.check(self.zro.lib.zro_barrier(self.group))
-
-    def timed(self, call):
-        return timed(call, self.barrier)
-
-    def stats(self, optim=None):
-        stats = Stats()
-        self.zro.lib.zro_stats_init(ref(stats))
-        self.zro.check(self.zro.lib.zro_optim_stats(optim.handle, ref(stats)) if optim is not None else
-                       self.zro.lib.zro_group_stats(self.group, ref(stats)))
-        return stats
-
-    def progress(self, line):
-        if self.rank == 0:
-            progress(line)
-
-    def optim(self, params, views=False):
-        return ZroOptim(self.zro, "adam", params, {}, group=self.group, views=views)
-
-
 # ---- contenders ----
-
-
-class Contender:
-    """call is timed; undo, if there is one, is not.  tensors() are its parameters as they are."""
-
-    def __init__(self, call, undo=None, tensors=None):
-        self.call, self.undo, self.tensors = call, undo, tensors
 
 
 def torch_optim(tensors, views, fused):
@@ -105,19 +42,13 @@ def torch_optim(tensors, views, fused):
     return ZeroRedundancyOptimizer(tensors, optimizer_class=torch.optim.Adam, parameters_as_bucket_view=views, **how)
 
 
-def tensors_of(params):
-    return [tensor_at(p.data, p.shape[:p.n_dims]) for p in params]
-
-
 def zro_contender(bed, shapes, grads, where):
     """An optimizer of zro's on a set of its own, and what must be undone at the end."""
     tensors = make_set(shapes, grads)
     params = bed.zro.params(tensors, data=where != "handed out once")
     if where == "handed out once":
-        config = AllocConfig()
-        bed.zro.lib.zro_alloc_config_init(ref(config))
-        config.grads = 0
-        bed.zro.check(bed.zro.lib.zro_params_alloc(bed.group, params, len(params), ref(config)))
+        config = bed.zro.new(bed.zro.c.zro_alloc_config, grads=0)
+        bed.zro.lib.zro_params_alloc(bed.group, params, len(params), ref(config))
         if bed.rank == 0:
             for to, tensor in zip(tensors_of(params), tensors):
                 to.copy_(tensor.detach())
@@ -151,39 +82,12 @@ def verify(bed, contenders, grads):
 # ---- samples ----
 
 
-def merge(bed, samples):
-    """Of each sample the slower rank's time, and how often a thread of either lost its processor."""
-    both = bed.everywhere(samples)
-    return {name: [(max(s for s, _ in pair), sum(lost for _, lost in pair)) for pair in zip(*(mine[name] for mine in both))]
-            for name in samples}
-
-
-def sample(bed, contender):
-    taken = bed.timed(contender.call)
-    if contender.undo is not None:
-        contender.undo()
-    return taken
-
-
 def measure(bed, contenders, title):
     """Rows of contenders by name.  Slow ones get fewer samples."""
-    options, samples, wanted = bed.options, {name: [] for name in contenders}, {}
-    gc.collect()
-    gc.disable()
-    for name, contender in contenders.items():  # not counted: state comes into being
-        bed.progress(f"{title}, {name}, first time")
-        sample(bed, contender)
-        seconds = max(bed.everywhere(sample(bed, contender)[0]))
+    options, wanted = bed.options, {}
+    for name, seconds in first_times(bed, contenders, title).items():
         wanted[name] = options.slow_samples if seconds > options.slow else options.samples
-    names = list(contenders)
-    for repetition in range(max(wanted.values())):
-        bed.progress(f"{title}, {repetition + 1} of {max(wanted.values())}")
-        turn = repetition % len(names)
-        for name in names[turn:] + names[:turn]:
-            if len(samples[name]) < wanted[name]:
-                samples[name].append(sample(bed, contenders[name]))
-    gc.enable()
-    rows = {name: summary(taken) for name, taken in merge(bed, samples).items()}
+    rows = {name: summary(taken) for name, taken in take_turns(bed, contenders, wanted, title).items()}
     for base in ("zro in place", "zro bucket views"):
         for row in rows.values():
             row[f"of {base}"] = round(row["median_ms"] / rows[base]["median_ms"], 4)
@@ -243,7 +147,7 @@ def tiny_create(bed):
     shared = bed.stats().shared_bytes - before
     contenders["zro bucket views"].undo()
     contenders["zro group memory alone"] = Contender(
-        lambda: bed.zro.check(bed.zro.lib.zro_memory_alloc(bed.group, MEMORY_EACH, shared, ref(memory))),
+        lambda: bed.zro.lib.zro_memory_alloc(bed.group, bed.zro.c.ZRO_MEMORY_EACH, shared, ref(memory)),
         lambda: bed.zro.lib.zro_memory_free(memory))
     rows = measure(bed, contenders, "tiny-create")
     rest = rows["zro bucket views"]["median_ms"] - rows["zro group memory alone"]["median_ms"]
@@ -317,7 +221,7 @@ class Consolidation:
         self.rows.setdefault(name, []).append(touch(self.state_bytes) if self.bed.rank == 0 else (0.0, 0))
 
     def consolidate_ours(self):
-        self.bed.zro.check(self.bed.zro.lib.zro_optim_consolidate(self.ours.handle, 0, ref(self.state)))
+        self.bed.zro.lib.zro_optim_consolidate(self.ours.handle, 0, ref(self.state))
 
     def take(self, name, call):
         self.bed.progress(f"gpt2-consolidate, {name}")
@@ -346,10 +250,10 @@ class Consolidation:
 
     def compare(self):
         """Both states, on rank 0, scaled to 1: the worst difference / tolerance."""
-        worst, slot = 0.0, Slot()
+        worst, slot = 0.0, self.bed.zro.c.zro_slot()
         for i, values in (self.theirs.state_dict()["state"] if self.bed.rank == 0 else {}).items():
             for name in ("exp_avg", "exp_avg_sq"):
-                self.bed.zro.check(self.bed.zro.lib.zro_state_slot(self.state, i, name.encode(), ref(slot)))
+                self.bed.zro.lib.zro_state_slot(self.state, i, name, ref(slot))
                 scale = 1 / values[name].abs().max()
                 worst = max(worst, distance(values[name] * scale, tensor_at(slot.data, self.shapes[i]) * scale))
         if not worst <= 1:

@@ -1,17 +1,14 @@
-"""What the programs here that compare zro with PyTorch share: the library by its public structs, lists of tensors, samples.
-
-Nothing but libzro.so is needed: structs are declared again, and checked against the sizes that the library tells (zro_abi).
+"""What the programs here that compare zro with PyTorch share: the library, lists of tensors, samples.
 """
 import argparse
 import ctypes
 import os
 import resource
+import subprocess
 import sys
 import time
 
-size_t, u32, u64, real, pointer = ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
-enum, text = ctypes.c_int, ctypes.c_char_p
-ref = ctypes.byref
+size_t, pointer, ref = ctypes.c_size_t, ctypes.c_void_p, ctypes.byref
 
 
 def fail(reason, code=1):
@@ -19,132 +16,42 @@ def fail(reason, code=1):
     sys.exit(code)
 
 
+def use_venv():
+    """Begins anew with the interpreter of scripts/venv, which has PyTorch, or ends with what it says."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "scripts", "venv")
+    made = subprocess.run([script, "torch"], stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode != 0:
+        sys.exit(made.returncode)
+    python = made.stdout.strip()
+    os.execv(python, [python, *sys.argv])
+
+
 try:
     import torch
 except ImportError:
-    fail("there is no PyTorch here.  Get its CPU build: pip install torch", 2)
+    use_venv()
 
 # ---- the library ----
 
 
-class AbiEntry(ctypes.Structure):
-    _fields_ = [("name", text), ("bytes", size_t)]
-
-
-class Settings(ctypes.Structure):
-    _fields_ = [("threads", u32), ("kernels", enum), ("fast", enum), ("log_level", enum), ("log", pointer),
-                ("log_user", pointer), ("reserved", u64 * 4)]
-
-
-class GroupConfig(ctypes.Structure):
-    _fields_ = [("struct_size", size_t), ("settings", Settings), ("timeout_ms", u64), ("cells", pointer),
-                ("machine", ctypes.c_int64), ("link", pointer)]
-
-
-class Param(ctypes.Structure):
-    _fields_ = [("data", pointer), ("grad", pointer), ("grad_present", u32), ("requires_grad", u32), ("dtype", enum),
-                ("grad_dtype", enum), ("device", ctypes.c_int32), ("layout", enum), ("n_dims", u32), ("reserved32", u32),
-                ("name", text), ("shape", size_t * 8), ("memory", pointer), ("reserved", u64 * 3)]
-
-
-class AllocConfig(ctypes.Structure):
-    _fields_ = [("struct_size", size_t), ("data", enum), ("grads", enum), ("data_kind", enum)]
-
-
-class Value(ctypes.Structure):
-    _fields_ = [("name", text), ("value", real)]
-
-
-class ParamGroup(ctypes.Structure):
-    _fields_ = [("params", ctypes.POINTER(Param)), ("index", ctypes.POINTER(size_t)), ("n", size_t), ("config", pointer),
-                ("values", ctypes.POINTER(Value)), ("n_values", size_t), ("owners", pointer), ("reserved", u64 * 3)]
-
-
-class OptimConfig(ctypes.Structure):
-    _fields_ = [("struct_size", size_t), ("settings", Settings), ("masters", enum), ("rounding", enum), ("seed", u64),
-                ("clip_norm", real), ("clip_norm_type", real), ("clip_value", real), ("skip_non_finite", enum),
-                ("loss_scale", enum), ("scale_init", real), ("scale_growth", real), ("scale_backoff", real),
-                ("growth_interval", u32), ("plan", pointer), ("parameters_as_bucket_view", enum),
-                ("ddp", pointer)]
-
-
-class Slot(ctypes.Structure):
-    _fields_ = [("data", pointer), ("first", size_t), ("count", size_t), ("dtype", enum), ("present", u32),
-                ("reserved", u64 * 4)]
-
-
-class Stats(ctypes.Structure):
-    _fields_ = [("struct_size", size_t)] + [(name, u64) for name in (
-        "operations", "direct_bytes", "link_bytes", "link_messages", "waits", "sleeps", "wait_ns", "heap_bytes",
-        "heap_peak_bytes", "shared_bytes", "control_bytes", "deliveries", "state_bytes", "passes",
-        "allocations")]
-
-
-STRUCTS = {"zro_abi_entry": AbiEntry, "zro_settings": Settings, "zro_group_config": GroupConfig, "zro_param": Param,
-           "zro_alloc_config": AllocConfig, "zro_value": Value, "zro_param_group": ParamGroup, "zro_optim_config": OptimConfig,
-           "zro_slot": Slot, "zro_stats": Stats}
-
-out = ctypes.POINTER(pointer)
-STATUS, NOTHING = enum, None
-CALLS = {  # name: (result, arguments)
-    "zro_abi": (ctypes.POINTER(AbiEntry), [ctypes.POINTER(size_t)]),
-    "zro_version": (text, []),
-    "zro_last_error": (text, []),
-    "zro_group_config_init": (NOTHING, [ctypes.POINTER(GroupConfig)]),
-    "zro_group_ticket": (STATUS, [ctypes.POINTER(GroupConfig), enum, enum, pointer]),
-    "zro_group_create_tickets": (STATUS, [ctypes.POINTER(GroupConfig), enum, enum, pointer, out]),
-    "zro_group_destroy": (NOTHING, [pointer]),
-    "zro_group_stats": (STATUS, [pointer, ctypes.POINTER(Stats)]),
-    "zro_stats_init": (NOTHING, [ctypes.POINTER(Stats)]),
-    "zro_barrier": (STATUS, [pointer]),
-    "zro_memory_alloc": (STATUS, [pointer, enum, size_t, out]),
-    "zro_memory_free": (NOTHING, [pointer]),
-    "zro_param_init": (NOTHING, [ctypes.POINTER(Param)]),
-    "zro_params_alloc": (STATUS, [pointer, ctypes.POINTER(Param), size_t, ctypes.POINTER(AllocConfig)]),
-    "zro_params_free": (NOTHING, [ctypes.POINTER(Param), size_t]),
-    "zro_alloc_config_init": (NOTHING, [ctypes.POINTER(AllocConfig)]),
-    "zro_rule_find": (pointer, [text]),
-    "zro_optim_config_init": (NOTHING, [ctypes.POINTER(OptimConfig)]),
-    "zro_optim_create": (STATUS, [pointer, ctypes.POINTER(ParamGroup), size_t, pointer, pointer, ctypes.POINTER(OptimConfig),
-                                  out]),
-    "zro_optim_step": (STATUS, [pointer, pointer]),
-    "zro_optim_stats": (STATUS, [pointer, ctypes.POINTER(Stats)]),
-    "zro_optim_consolidate": (STATUS, [pointer, enum, out]),
-    "zro_optim_destroy": (NOTHING, [pointer]),
-    "zro_state_slot": (STATUS, [pointer, size_t, text, ctypes.POINTER(Slot)]),
-    "zro_state_destroy": (NOTHING, [pointer]),
-}
-
-
 class Zro:
-    """The calls that are needed, with their types; fails if the library's structs are not those above."""
+    """A library by the binding of the package zro (python/zro/_c.py): a call that fails raises zro.Error with the library's text."""
 
     def __init__(self, path):
+        os.environ["ZRO_LIBRARY"] = os.path.abspath(path)
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
         try:
-            self.lib = ctypes.CDLL(path)
-            for name, (result, arguments) in CALLS.items():
-                call = getattr(self.lib, name)
-                call.restype, call.argtypes = result, arguments
-        except (OSError, AttributeError) as error:
+            from zro import _c
+        except ImportError as error:
             fail(error, 2)
-        count = size_t()
-        entries = self.lib.zro_abi(ref(count))
-        theirs = {entries[i].name.decode(): entries[i].bytes for i in range(count.value)}
-        for name, ours in STRUCTS.items():
-            if theirs.get(name) != ctypes.sizeof(ours):
-                fail(f"{name} has {theirs.get(name, 'no')} bytes in the library and {ctypes.sizeof(ours)} here: "
-                     "bring the structs of zro_ctypes.py up to date")
-
-    def check(self, status):
-        if status != 0:
-            fail(f"zro: {self.lib.zro_last_error().decode()}")
+        self.c, self.lib, self.new = _c, _c.lib, _c.new
 
     def version(self):
-        return self.lib.zro_version().decode()
+        return self.lib.zro_version()
 
     def params(self, tensors, data=True):
         """torch's tensors as zro's parameters; data=False: without their data, to be handed out."""
-        params = (Param * len(tensors))()
+        params = (self.c.zro_param * len(tensors))()
         for param, tensor in zip(params, tensors):
             assert tensor.is_contiguous() and tensor.dtype == torch.float32 and tensor.grad.is_contiguous()
             self.lib.zro_param_init(ref(param))
@@ -156,25 +63,46 @@ class Zro:
         return params
 
 
+class ZroDdp:
+    """A ddp of zro's with an attached Adam; step() is a training step without forward and backward."""
+
+    def __init__(self, zro, group, params):
+        self.zro, self.params, self.handle = zro, params, pointer()
+        self.order = (size_t * len(params))(*reversed(range(len(params))))
+        zro.lib.zro_ddp_create(group, params, len(params), None, ref(self.handle))
+        self.optim = ZroOptim(zro, "adam", params, {}, group=group, ddp=self.handle).create()
+
+    def step(self):
+        lib = self.zro.lib
+        lib.zro_ddp_forward(self.handle)
+        lib.zro_ddp_grads_ready(self.handle, self.order, len(self.order))
+        lib.zro_ddp_backward_end(self.handle)
+        self.optim.step()
+
+    def destroy(self):
+        self.optim.destroy()
+        self.zro.lib.zro_ddp_destroy(self.handle)
+
+
 class ZroOptim:
     """An optimizer of zro's; the tensors that the parameters were made from must stay as they are."""
 
-    def __init__(self, zro, rule, params, values, threads=1, group=None, views=False):
+    def __init__(self, zro, rule, params, values, threads=1, group=None, views=False, ddp=None):
         self.zro, self.params, self.handle = zro, params, pointer()
-        self.values = (Value * len(values))(*[Value(name.encode(), value) for name, value in values.items()])
-        self.groups = ParamGroup(params=params, n=len(params), values=self.values, n_values=len(values))
-        self.config, self.group, self.rule = OptimConfig(), group, zro.lib.zro_rule_find(rule.encode())
-        zro.lib.zro_optim_config_init(ref(self.config))
+        value_type = zro.c.zro_value
+        self.values = (value_type * len(values))(*[value_type(name.encode(), value) for name, value in values.items()])
+        self.groups = zro.c.zro_param_group(params=params, n=len(params), values=self.values, n_values=len(values))
+        self.config, self.group, self.rule = zro.new(zro.c.zro_optim_config), group, zro.lib.zro_rule_find(rule)
         self.config.settings.threads = threads
         self.config.parameters_as_bucket_view = views
+        self.config.ddp = ddp
 
     def create(self):
-        self.zro.check(self.zro.lib.zro_optim_create(self.group, ref(self.groups), 1, self.rule, None, ref(self.config),
-                                                     ref(self.handle)))
+        self.zro.lib.zro_optim_create(self.group, ref(self.groups), 1, self.rule, None, ref(self.config), ref(self.handle))
         return self
 
     def step(self):
-        self.zro.check(self.zro.lib.zro_optim_step(self.handle, None))
+        self.zro.lib.zro_optim_step(self.handle, None)
 
     def destroy(self):
         self.zro.lib.zro_optim_destroy(self.handle)
@@ -218,9 +146,12 @@ def make_set(shapes, grads=None):
 
 
 def distance(theirs, ours, largest_grad=0.0):
-    """The worst |ours - theirs| / tolerance of the golden vectors, over one tensor."""
-    x, y = theirs.detach().double(), ours.detach().double()
-    return ((x - y).abs() / (2e-6 * x.abs() + 2e-7 * max(1, largest_grad))).max().item()
+    """The worst |ours - theirs| / tolerance of the golden vectors, over one tensor: in pieces that fit the caches."""
+    piece, worst = 1 << 17, []
+    for x, y in zip(theirs.detach().flatten().split(piece), ours.detach().flatten().split(piece)):
+        x, y = x.double(), y.double()
+        worst.append(((x - y).abs() / (2e-6 * x.abs() + 2e-7 * max(1, largest_grad))).max())
+    return torch.stack(worst).max().item()
 
 
 def check_memory(what, need):

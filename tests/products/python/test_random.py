@@ -382,7 +382,7 @@ def extremes(zro, folder):
 def main():
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1000000
     print(f"test_random.py: seed {seed}", flush=True)
-    zro = Zro(sys.argv[1])
+    zro = Zro()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         schedules(zro, random.Random(seed), folder)

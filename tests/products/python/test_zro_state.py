@@ -344,7 +344,7 @@ def the_command(folder):
 
 
 def main():
-    zro = Zro(sys.argv[1])
+    zro = Zro()
     with tempfile.TemporaryDirectory() as folder:
         forms(folder)
         refusals(folder)

@@ -1,56 +1,28 @@
 """Calls of zro from Python, as far as the tests here need them, on PyTorch's tensors."""
 import ctypes
 import os
+import sys
 
 import torch
 
-size_t, u32, u64, real, pointer, enum = (ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p,
-                                         ctypes.c_int)
-ALL = -1
-DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+# By the binding of the package zro, of the library that the command line names.
+os.environ["ZRO_LIBRARY"] = os.path.abspath(sys.argv[1])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "python"))
+from zro import _c  # noqa: E402  # from the folder above
 
-
-class AbiEntry(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("bytes", size_t)]
-
-
-class Param(ctypes.Structure):
-    _fields_ = [("data", pointer), ("grad", pointer), ("grad_present", u32), ("requires_grad", u32), ("dtype", enum),
-                ("grad_dtype", enum), ("device", ctypes.c_int32), ("layout", enum), ("n_dims", u32), ("reserved32", u32),
-                ("name", ctypes.c_char_p), ("shape", size_t * 8), ("memory", pointer), ("reserved", u64 * 3)]
-
-
-class ParamGroup(ctypes.Structure):
-    _fields_ = [("params", ctypes.POINTER(Param)), ("index", ctypes.POINTER(size_t)), ("n", size_t), ("config", pointer),
-                ("values", pointer), ("n_values", size_t), ("owners", pointer), ("reserved", u64 * 3)]
-
-
-class OneCycle(ctypes.Structure):
-    _fields_ = [("struct_size", size_t), ("max_lr", real), ("total_steps", u64), ("pct_start", real), ("linear", enum),
-                ("three_phase", enum), ("cycle_momentum", enum), ("base_momentum", real), ("max_momentum", real),
-                ("div_factor", real), ("final_div_factor", real)]
-
-
-STRUCTS = (("zro_param", Param), ("zro_param_group", ParamGroup), ("zro_one_cycle_config", OneCycle))
+size_t, u64, real, pointer = ctypes.c_size_t, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
+ALL = _c.ZRO_ALL
+DTYPES = {torch.float32: _c.ZRO_F32, torch.float64: _c.ZRO_F64, torch.bfloat16: _c.ZRO_BF16, torch.float16: _c.ZRO_F16}
+Param, ParamGroup, OneCycle, LrFn = _c.zro_param, _c.zro_param_group, _c.zro_one_cycle_config, _c.zro_lr_fn
 
 
 class Zro:
-    """The calls that are needed; a status that is not 0 is an exception with the text."""
+    """The calls by name; one that fails raises zro.Error with the library's text."""
 
-    def __init__(self, path):
-        self.lib = ctypes.CDLL(path)
-        self.lib.zro_last_error.restype = ctypes.c_char_p
-        self.lib.zro_rule_find.restype = pointer
-        self.lib.zro_abi.restype = ctypes.POINTER(AbiEntry)
-        count = size_t()
-        entries = self.lib.zro_abi(ctypes.byref(count))
-        sizes = {entries[i].name.decode(): entries[i].bytes for i in range(count.value)}
-        for name, ours in STRUCTS:
-            assert sizes[name] == ctypes.sizeof(ours), f"{name} has {sizes[name]} bytes: bring the structs here up to date"
+    lib = _c.lib
 
     def __call__(self, name, *args):
-        if getattr(self.lib, name)(*args) != 0:
-            raise RuntimeError(self.lib.zro_last_error().decode())
+        getattr(self.lib, name)(*args)
 
 
 class Optim:
@@ -71,7 +43,7 @@ class Optim:
             handed.params = ctypes.cast(ctypes.byref(self.params, at * ctypes.sizeof(Param)), ctypes.POINTER(Param))
             handed.n = len(group)
             at += len(group)
-        found = pointer(zro.lib.zro_rule_find(rule.encode()))
+        found = zro.lib.zro_rule_find(rule)
         zro("zro_optim_create", None, self.groups, size_t(len(groups)), found, None, None, ctypes.byref(self.handle))
 
     def step(self, grads):
@@ -111,9 +83,6 @@ class Optim:
 
 def handles(schedules):
     return (pointer * len(schedules))(*(s.handle for s in schedules))
-
-
-LrFn = ctypes.CFUNCTYPE(real, pointer, size_t, u64)
 
 
 class Schedule:
