@@ -26,7 +26,7 @@ enum { ROOT = 0, FRESH_BYTES = 512 << 10, MAX_CALLS = 64, MAX_SIZES = 32, SMALL_
 
 /* ---- who competes ---- */
 
-typedef enum world { LOCAL, MACHINES, WORLDS, MPI = WORLDS } world;
+typedef enum world { LOCAL, MACHINES, WORLDS, MPI = WORLDS, CCL } world;
 typedef enum memory { OF_LOCAL, OF_MACHINES, OWN, MEMORIES } memory;
 
 typedef struct side {
@@ -36,17 +36,34 @@ typedef struct side {
     int in_place;
 } side;
 
-/* "links": ranks that pretend to be on different machines, so that everything goes through MPI. */
+/* "links": ranks that pretend to be on different machines, so that everything goes through MPI.  oneCCL takes part if ccl.cpp was
+ * linked, too. */
 static const side sides[] = {
     { "zro group memory", LOCAL, OF_LOCAL, 1 },
     { "zro own memory", LOCAL, OWN, 1 },
     { "links group memory", MACHINES, OF_MACHINES, 1 },
     { "links own memory", MACHINES, OWN, 1 },
+    { "oneCCL", CCL, OWN, 1 },
     { "MPI in place", MPI, OWN, 1 },
     { "MPI", MPI, OWN, 0 },
 };
 
-enum { SIDES = sizeof sides / sizeof *sides, MPI_IN_PLACE_SIDE = SIDES - 2, MPI_SIDE = SIDES - 1 };
+enum { SIDES = sizeof sides / sizeof *sides, CCL_SIDE = SIDES - 3, MPI_IN_PLACE_SIDE = SIDES - 2, MPI_SIDE = SIDES - 1 };
+
+/* The rivals: what the quartiles of zro's ratio to them are called in JSON, and above a column. */
+static const struct rival {
+    int side;
+    const char *key, *title;
+} rivals[] = { { MPI_IN_PLACE_SIDE, "mpi_in_place", "x MPI in place" },
+               { MPI_SIDE, "mpi", "x MPI" },
+               { CCL_SIDE, "oneccl", "x oneCCL" } };
+
+enum { RIVALS = sizeof rivals / sizeof *rivals };
+
+/* In ccl.cpp, which need not be there.  A sum in place over all ranks; 0: done. */
+__attribute__((weak)) int ccl_start(int rank, int ranks);
+__attribute__((weak)) int ccl_all_reduce(float *x, size_t n);
+__attribute__((weak)) const char *ccl_name(void);
 
 typedef struct options {
     unsigned ops, sides; /* bits */
@@ -79,7 +96,8 @@ static void stop(const bench *b, const char *what, const char *text)
 /* A call of one side on one pair of arrays. */
 typedef struct call {
     const bench *b;
-    zro_group *g; /* NULL: MPI */
+    zro_group *g; /* NULL: MPI, or oneCCL */
+    world world;
     float *in, *out;
     int in_place;
 } call;
@@ -90,6 +108,8 @@ static int run_all_reduce(const call *c)
 
     if (c->g != NULL)
         return (int)zro_all_reduce(c->g, c->in, c->b->count, ZRO_F32, ZRO_SUM);
+    if (c->world == CCL)
+        return ccl_all_reduce(c->in, c->b->count);
     return c->in_place ? MPI_Allreduce(MPI_IN_PLACE, c->in, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD)
                        : MPI_Allreduce(c->in, c->out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -159,18 +179,24 @@ static const operation operations[] = {
 
 enum { OPERATIONS = sizeof operations / sizeof *operations, ALL_REDUCE = 0, BROADCAST = 1 };
 
-/* Only all-reduce has two ways at MPI's. */
+/* Only all-reduce has two ways at MPI's, and is compared with oneCCL's. */
 static int takes_part(const bench *b, int op, int s)
 {
-    return (b->o->sides >> s & 1) && (s != MPI_IN_PLACE_SIDE || op == ALL_REDUCE);
+    if (s == CCL_SIDE && ccl_start == NULL)
+        return 0;
+    return (b->o->sides >> s & 1) && ((s != MPI_IN_PLACE_SIDE && s != CCL_SIDE) || op == ALL_REDUCE);
 }
 
 static call make_call(const bench *b, const side *s, int i)
 {
     size_t at = (size_t)i * b->stride;
 
-    return (call){ b, s->world == MPI ? NULL : b->groups[s->world], (float *)(void *)(b->arrays[s->memory][0] + at),
-                   (float *)(void *)(b->arrays[s->memory][1] + at), s->in_place };
+    return (call){ b,
+                   s->world < WORLDS ? b->groups[s->world] : NULL,
+                   s->world,
+                   (float *)(void *)(b->arrays[s->memory][0] + at),
+                   (float *)(void *)(b->arrays[s->memory][1] + at),
+                   s->in_place };
 }
 
 /* ---- data ---- */
@@ -290,7 +316,7 @@ static double take_turn(const bench *b, const operation *op, const side *s)
         bad |= op->run(&calls[i]);
     us = now_us() - start;
     if (bad)
-        stop(b, s->name, s->world == MPI ? "MPI failed" : zro_last_error());
+        stop(b, s->name, s->world < WORLDS ? zro_last_error() : "failed");
     MPI_Allreduce(MPI_IN_PLACE, &us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return us / b->calls;
 }
@@ -324,7 +350,6 @@ static spread ratio(const bench *b, int of, int to, int reps)
 
 static void print_side(bench *b, int op, int s, int reps)
 {
-    static const int rivals[] = { MPI_IN_PLACE_SIDE, MPI_SIDE };
     double v[reps];
     spread us;
 
@@ -335,14 +360,14 @@ static void print_side(bench *b, int op, int s, int reps)
                operations[op].name, b->bytes, sides[s].name, us.low, us.median, us.high);
     else
         printf("%-15s %10zu  %-19s %12.2f", operations[op].name, b->bytes, sides[s].name, us.median);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < RIVALS; i++) {
         spread x = { NAN, NAN, NAN };
-        int has = takes_part(b, op, rivals[i]) && sides[s].world != MPI;
+        int has = takes_part(b, op, rivals[i].side) && sides[s].world < WORLDS;
 
         if (has)
-            x = ratio(b, rivals[i], s, reps);
+            x = ratio(b, rivals[i].side, s, reps);
         if (b->o->json && has)
-            printf(", \"%s\": [%.3f, %.3f, %.3f]", i == 0 ? "mpi_in_place" : "mpi", x.low, x.median, x.high);
+            printf(", \"%s\": [%.3f, %.3f, %.3f]", rivals[i].key, x.low, x.median, x.high);
         else if (!b->o->json && has)
             printf("  %7.2f [%.2f-%.2f]", x.median, x.low, x.high);
         else if (!b->o->json)
@@ -442,12 +467,14 @@ static void print_head(const bench *b)
             *p = ' ';
     mpi[strcspn(mpi, ",\n")] = '\0';
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &tm));
+    if (ccl_name != NULL)
+        snprintf(mpi, sizeof mpi, "%s", ccl_name());
     if (b->o->json)
         printf("{\"zro\": \"%s\", \"mpi\": \"%s\", \"ranks\": %d, \"date\": \"%s\", \"rows\": [", zro_version(), mpi, b->ranks,
                date);
     else
-        printf("zro %s, %s, %d ranks, %s\n\n%-15s %10s  %-19s %12s  %-19s  %-19s\n", zro_version(), mpi, b->ranks, date, "call",
-               "bytes", "", "median us", "x MPI in place", "x MPI");
+        printf("zro %s, %s, %d ranks, %s\n\n%-15s %10s  %-19s %12s  %-19s  %-19s  %s\n", zro_version(), mpi, b->ranks, date,
+               "call", "bytes", "", "median us", rivals[0].title, rivals[1].title, ccl_start != NULL ? rivals[2].title : "");
 }
 
 static void run(bench *b)
@@ -455,6 +482,8 @@ static void run(bench *b)
     if (b->o->bind)
         pin(b->rank);
     make_groups(b);
+    if (ccl_start != NULL && ccl_start(b->rank, b->ranks) != 0)
+        stop(b, "oneCCL", "cannot start");
     if (b->rank == 0)
         print_head(b);
     measure_size(b, 0);
@@ -475,7 +504,8 @@ static const char help[] =
     "  --ops LIST     of all_reduce, broadcast, reduce, reduce_scatter, gather, all_gather, barrier; default: all\n"
     "  --reps N       repetitions, nine times as many up to 4 MB; default: 11\n"
     "  --no-links     without the ranks that pretend to be on different machines\n"
-    "  --json         {\"rows\": [{\"op\", \"bytes\", \"side\", \"us\", \"mpi_in_place\", \"mpi\"}, ...]}; quartiles\n"
+    "  --json         {\"rows\": [{\"op\", \"bytes\", \"side\", \"us\", \"mpi_in_place\", \"mpi\", \"oneccl\"}, ...]}; "
+    "quartiles\n"
     "  --no-bind      do not pin rank r to the r-th processor\n"
     "  --help\n";
 
