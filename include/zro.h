@@ -638,8 +638,8 @@ ZRO_API void zro_ddp_config_init(zro_ddp_config *config);
 
 /* `params` are kept by reference until destroy.  A parameter's index is its index there.
  *
- * create: collective.  destroy: local; does not wait for peers; in the middle of an iteration it cancels this rank's part, and the
- * other ranks' calls on this ddp fail (LOST).
+ * create: collective; it clears grad_present of all parameters.  destroy: local; does not wait for peers; in the middle of an iteration
+ * it cancels this rank's part, and the other ranks' calls on this ddp fail (LOST).
  *
  * INVALID   no parameters, or one that is NULL, occurs twice or is not dense; the text names it
  * MISMATCH  the ranks passed other parameters (name, shape, type, tag), buffers or settings; the text names the first of them */
@@ -657,7 +657,7 @@ ZRO_MUST zro_status zro_ddp_forward(zro_ddp *ddp);
  *
  * INVALID  there is no such parameter
  * STATE    there is no iteration; the parameter was ready already (with static_graph: more often than in the first iteration); it
- *          is frozen; the text names it */
+ *          is frozen, or was at forward; the text names it */
 ZRO_MUST zro_status zro_ddp_grad_ready(zro_ddp *ddp, size_t i);
 ZRO_MUST zro_status zro_ddp_grads_ready(zro_ddp *ddp, const size_t *index, size_t n);
 
@@ -681,8 +681,8 @@ ZRO_MUST zro_status zro_ddp_shadow(zro_ddp *ddp);
  * again.  Local; the same on all ranks. */
 ZRO_MUST zro_status zro_ddp_no_sync(zro_ddp *ddp, zro_switch on);
 
-/* This rank's weight in averages from the next forward on, such as its number of samples; 1 at first.  Hooks see gradients without
- * weights.  Local; needs `weighted`. */
+/* This rank's weight in averages from the next forward on, such as its number of samples: 0, or from 1e-30 to 1e30; 1 at first.  Hooks
+ * see gradients without weights.  Local; needs `weighted`. */
 ZRO_MUST zro_status zro_ddp_set_weight(zro_ddp *ddp, double weight);
 
 /* Makes the gradients that attached optimizers consume the average on all ranks, as the others are after backward_end; the steps go

@@ -61,6 +61,8 @@ const char *zro__header_text(const zro__header *h, char *text, size_t bytes)
     if (h->number == 0)
         return "nothing yet";
     n = snprintf(text, bytes, "operation %" PRIu64 ": %s", h->number, h->call < ZRO__CALL_COUNT ? call_names[h->call] : "?");
+    if (h->handle != 0 && n > 0 && (size_t)n < bytes)
+        n += snprintf(text + n, bytes - (size_t)n, " (attached optimizer %d)", h->handle - 1);
     if (type != NULL && h->call >= ZRO__CALL_ALL_REDUCE && h->call != ZRO__CALL_STOP_REQUESTED && n > 0 && (size_t)n < bytes)
         n += snprintf(text + n, bytes - (size_t)n, " of %" PRIu64 " %s%s%s", h->count, type, reduces ? ", " : "",
                       reduces && h->op <= ZRO_MAX ? op_names[h->op] : "");

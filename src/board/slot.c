@@ -344,6 +344,11 @@ zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header)
     return &arrival->word;
 }
 
+void zro__board_serve(zro__board *board, int32_t number)
+{
+    board->handle = number < 0 ? 0 : (uint8_t)(1 + number % UINT8_MAX);
+}
+
 zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes)
 {
     zro_status st = zro__verdict_get(board->control);
@@ -354,6 +359,7 @@ zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_by
         return st;
     (void)ZRO__POINT("slot.arrive");
     header->number = ++board->number;
+    header->handle = board->handle;
     board->waited_ms = 0;
     slot->ring[header->number % ZRO__RING] = *header;
     word = zro__arrival_write(slot->arrived, header);
@@ -367,10 +373,11 @@ zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_by
     return ZRO_OK;
 }
 
+/* A rank that refuses an iteration of a ddp does so in the step of any of its optimizers. */
 static int same_operation(const zro__header *a, const zro__header *b)
 {
     return a->call == b->call && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count
-           && a->tag == b->tag;
+           && a->tag == b->tag && (a->handle == b->handle || ((a->flags | b->flags) & ZRO__HEADER_REFUSES) != 0);
 }
 
 /* The first rank that differs from rank 0 is the same for everybody, so all ranks find the same words. */

@@ -61,8 +61,9 @@ typedef struct zro__header {
     uint64_t number;   /* set by zro__arrive */
     uint32_t sleepers; /* in an arrival, which shares its bytes with a word: how many waiters sleep on that */
     uint32_t flags;    /* may differ between ranks */
-    uint16_t call;
-    uint8_t dtype; /* ZRO__HEADER_NO_DTYPE: there is nothing to count */
+    uint8_t call;
+    uint8_t handle; /* set by zro__arrive: the board's */
+    uint8_t dtype;  /* ZRO__HEADER_NO_DTYPE: there is nothing to count */
     uint8_t op;
     int32_t root; /* -1: none */
     uint64_t count;
@@ -170,6 +171,7 @@ typedef struct zro__board {
     uint64_t timeout_ms;
     uint64_t number;    /* operations that this rank has begun */
     uint64_t waited_ms; /* how long this one has waited for ranks to arrive and to finish */
+    uint8_t handle;     /* for which of the handles that share the group operations are made: 0, or that of an optimizer */
     atomic_int settled; /* 1: the group is broken, and this rank has waited for those who touched its memory */
     zro__counters *counters;
     zro__boards *boards;          /* of this rank; NULL: not known yet */
@@ -218,6 +220,10 @@ zro__notice *zro__notice_of(const zro__board *board, int rank, uint64_t number);
 void *zro__payload(zro__board *board);
 zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes);
 zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes);
+
+/* Operations from now on are made for the optimizer that was attached to a ddp as this number, or, if it is below 0, for no particular
+ * one.  Ranks that make the same call for different optimizers make different calls.  Inside the lane. */
+void zro__board_serve(zro__board *board, int32_t number);
 
 /* The number of the last operation that a rank has arrived at. */
 uint64_t zro__arrived_of(const zro__board *board, int rank);

@@ -27,7 +27,7 @@ static const char *description_of(const ballot *b)
 static zro_status cast_ballots(zro__board *board, zro__call call, uint64_t tag, zro_status mine, const char *description,
                                uint64_t number)
 {
-    zro__header header = { .call = (uint16_t)call, .dtype = ZRO__HEADER_NO_DTYPE, .root = -1, .tag = tag };
+    zro__header header = { .call = (uint8_t)call, .dtype = ZRO__HEADER_NO_DTYPE, .root = -1, .tag = tag };
     ballot *b = zro__payload(board);
     zro_status st = zro__verdict_get(board->control);
     char *end;

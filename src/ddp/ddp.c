@@ -190,11 +190,12 @@ static zro_status take_memory(zro_ddp *d)
                                           { &d->buffers, d->n_buffers, sizeof *d->buffers },
                                           { &d->limits, c->n_bucket_limits + 2, sizeof *d->limits },
                                           { &d->seen, d->n, sizeof *d->seen },
+                                          { &d->earlier, d->n, sizeof *d->earlier },
                                           { &d->learned, d->n, sizeof *d->learned },
                                           { &d->ready, d->n, sizeof *d->ready },
                                           { &text, name_bytes(d->params, d->n) + name_bytes(c->buffers, c->n_buffers), 1 },
                                       },
-                                      8);
+                                      9);
 
     if (st != ZRO_OK)
         return st;
@@ -365,6 +366,8 @@ zro_status zro_ddp_create(zro_group *group, zro_param *params, size_t n, const z
     if (st == ZRO_OK)
         st = zro__leave(own, settle(d));
     if (st == ZRO_OK) {
+        for (size_t i = 0; i < n; i++) /* what backward has not computed yet is no gradient */
+            zro__param_mark(&params[i], 0);
         *out = d;
         return ZRO_OK;
     }

@@ -34,6 +34,7 @@ struct zro_ddp {
     int leader;        /* the rank whose first iteration counts */
     int regrouped;     /* 1: buckets were formed in the order in which gradients became ready */
     atomic_uint *seen; /* by parameter: how often it became ready in this iteration */
+    uint8_t *earlier;  /* by parameter: it became ready in one of the micro-batches since the last iteration that synced */
     uint32_t *learned; /* static graph, by parameter: how often it becomes ready in every iteration */
     size_t *ready;     /* the parameters in the order in which they became ready in the first iteration that syncs */
     atomic_size_t n_ready;

@@ -5,7 +5,6 @@
  *
  * Buckets are formed once more at the second forward that syncs, in the order in which rank 0's gradients (under a join, those of the
  * lowest rank that had inputs) became ready in the first iteration.  With find_unused that order says nothing, because it may be another one each time. */
-#include <math.h>
 #include <string.h>
 
 #include "base/param.h"
@@ -13,6 +12,10 @@
 #include "base/status.h"
 #include "ddp/ddp.h"
 #include "group/group.h"
+
+/* Sums of weights, and products with gradients, are made in f32, too. */
+#define LEAST_WEIGHT 1e-30
+#define MOST_WEIGHT 1e30
 
 static zro_status fail(const zro_ddp *d, zro_status code, size_t i, const char *text)
 {
@@ -98,6 +101,7 @@ static zro_status prepare(zro_ddp *d)
 static zro_status begin(zro_ddp *d, int syncs)
 {
     const uint64_t begun = zro__trace_begin(zro__trace_of(d->group));
+    const int synced = d->cycle->now.syncs; /* the iteration before */
     zro_status st = learn(d);
 
     if (st == ZRO_OK && syncs) {
@@ -108,8 +112,10 @@ static zro_status begin(zro_ddp *d, int syncs)
     (void)ZRO__POINT("ddp.forward");
     if (st == ZRO_OK)
         st = zro__cycle_open(d->cycle, syncs, d->weight);
-    for (size_t i = 0; st == ZRO_OK && i < d->n; i++)
+    for (size_t i = 0; st == ZRO_OK && i < d->n; i++) {
+        d->earlier[i] = !synced && (d->earlier[i] || atomic_load_explicit(&d->seen[i], memory_order_relaxed) > 0);
         atomic_store_explicit(&d->seen[i], 0, memory_order_relaxed);
+    }
     if (st == ZRO_OK && d->n_synced == 0) /* the iteration before, if there was one, has failed */
         atomic_store_explicit(&d->n_ready, 0, memory_order_relaxed);
     zro__trace_end(zro__trace_of(d->group), begun, "ddp_forward", (int64_t)d->cycle->now.number, 0);
@@ -141,6 +147,8 @@ static zro_status check_ready(const zro_ddp *d, size_t i)
         return fail(d, ZRO_ERR_STATE, i, "it became ready outside of an iteration: call zro_ddp_forward first");
     if (p->requires_grad == 0)
         return fail(d, ZRO_ERR_STATE, i, "it became ready although it is frozen (requires_grad is 0)");
+    if (!d->cycle->awaited[i])
+        return fail(d, ZRO_ERR_STATE, i, "it became ready, but was frozen at zro_ddp_forward: set requires_grad before that");
     if (p->grad == NULL && zro_param_count(p) > 0)
         return fail(d, ZRO_ERR_INVALID, i, "it became ready, but its grad is NULL");
     if (d->handed[i] != NULL && p->grad != d->handed[i])
@@ -204,9 +212,7 @@ zro_status zro_ddp_unused(zro_ddp *d, size_t i)
         st = fail(d, ZRO_ERR_STATE, i, "ddp_unused needs find_unused, and no static graph");
     if (st == ZRO_OK && !d->cycle->now.is_open)
         st = fail(d, ZRO_ERR_STATE, i, "ddp_unused was called outside of an iteration: call zro_ddp_forward first");
-    if (st != ZRO_OK || d->params[i].requires_grad == 0)
-        return st;
-    return ready(d, i, 0);
+    return st == ZRO_OK && d->cycle->awaited[i] ? ready(d, i, 0) : st;
 }
 
 /* ---- the end of backward ---- */
@@ -220,14 +226,14 @@ static zro_status check_end(const zro_ddp *d)
     for (size_t i = 0; i < d->n; i++) {
         const unsigned seen = atomic_load_explicit(&d->seen[i], memory_order_relaxed);
 
-        if (d->params[i].requires_grad == 0 || (is_static(d) && !has_learned(d)))
+        if (d->params[i].requires_grad == 0 || !d->cycle->awaited[i] || (is_static(d) && !has_learned(d)))
             continue;
         if (is_static(d) && seen < times(d, i)) /* what is too many was refused */
             return zro__param_fail(ZRO_ERR_STATE, d->names[i], i,
                                    "on %s it became ready %u times, and %u times in the first iteration, although the graph is "
                                    "static",
                                    zro__rank_name(board, board->rank, rank, sizeof rank), seen, times(d, i));
-        if (!is_static(d) && d->config.find_unused == ZRO_OFF && seen == 0 && !zro__param_has_grad(&d->params[i]))
+        if (!is_static(d) && d->config.find_unused == ZRO_OFF && seen == 0 && !d->earlier[i])
             return zro__param_fail(ZRO_ERR_STATE, d->names[i], i,
                                    "on %s it never became ready in this iteration; call zro_ddp_grad_ready for it, freeze it "
                                    "(requires_grad = 0), or set find_unused",
@@ -299,8 +305,9 @@ zro_status zro_ddp_set_weight(zro_ddp *d, double weight)
 
     if (st == ZRO_OK && d->config.weighted == ZRO_OFF)
         st = zro__fail(ZRO_ERR_STATE, "ddp_set_weight: averages are not weighted; set `weighted` in zro_ddp_config");
-    if (st == ZRO_OK && !(isfinite(weight) && weight >= 0))
-        st = zro__fail(ZRO_ERR_INVALID, "ddp_set_weight: weight = %g, must be finite and not negative", weight);
+    if (st == ZRO_OK && weight != 0 && !(weight >= LEAST_WEIGHT && weight <= MOST_WEIGHT))
+        st = zro__fail(ZRO_ERR_INVALID, "ddp_set_weight: weight = %g, must be 0 or from %g to %g", weight, LEAST_WEIGHT,
+                       MOST_WEIGHT);
     if (st == ZRO_OK)
         d->weight = weight;
     return st;

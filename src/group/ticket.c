@@ -63,6 +63,7 @@ static uint64_t layout_of_build(void)
             offsetof(zro__control, member),
             sizeof(zro__header),
             offsetof(zro__header, flags),
+            offsetof(zro__header, handle),
             offsetof(zro__header, count),
             offsetof(zro__header, in),
             sizeof(zro__slot),

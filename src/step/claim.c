@@ -9,7 +9,9 @@
 #include "base/status.h"
 #include "group/group.h"
 
-/* The hash of the texts [first, end). */
+enum { MOST_TEXTS = 1 << 30 };
+
+/* The hash of the texts [first, end), as far as there are any. */
 static uint64_t hash_texts(const void *user, size_t first, size_t end)
 {
     const zro__claim *claim = user;
@@ -79,8 +81,8 @@ zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim 
     st = zro__vote(board, call, mine);
     if (st == ZRO_OK)
         st = zro__is_same(board, call, claim->n, &same);
-    if (st == ZRO_OK) /* where ranks have different numbers of texts, the first one says so */
-        st = zro__find_difference(board, call, same ? claim->n : 1, hash_texts, claim, &i);
+    if (st == ZRO_OK) /* where ranks have different numbers of texts, nobody knows the largest one */
+        st = zro__find_difference(board, call, same ? claim->n : (size_t)MOST_TEXTS, hash_texts, claim, &i);
     if (st != ZRO_OK)
         return st;
     text[0] = '\0';

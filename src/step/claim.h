@@ -13,7 +13,7 @@ enum { ZRO__CLAIM_BYTES = 512 }; /* the longest text, its NUL included; a longer
 typedef struct zro__claim {
     const char *what; /* in texts: "<what> differ: rank 0 has ...; rank 2 has ..." */
     uint64_t hash;
-    size_t n; /* how many texts there are; where ranks have different numbers of them, the first text must say so */
+    size_t n; /* how many texts there are: another number on each rank, if need be */
     void (*describe)(const void *user, size_t i, char *text, size_t bytes);
     const void *user;
     const char *otherwise; /* the whole error if no text shows the difference */

@@ -126,6 +126,12 @@ static zro_status explain(const zro__cycle *c, zro_status st)
     return st;
 }
 
+void zro__cycle_serve(zro__cycle *c, const zro__updater *u)
+{
+    if (c->group != NULL)
+        zro__board_serve(&c->group->ranks.board, u != NULL && u->is_attached ? u->number : -1);
+}
+
 zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode)
 {
     zro_status st = zro__cycle_check(c);
@@ -142,6 +148,7 @@ zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode)
 zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status st)
 {
     zro__fpmode_leave(mode);
+    zro__cycle_serve(c, NULL);
     return explain(c, c->group != NULL ? zro__leave(c->group, st) : st);
 }
 
@@ -167,34 +174,15 @@ size_t zro__cycle_index(const zro__cycle *c, const zro_param *p)
     return at >= first && at < first + c->n_params * sizeof *p ? (at - first) / sizeof *p : SIZE_MAX;
 }
 
-static zro_status check_params(const zro__cycle *c, const zro__updater *u)
+void zro__cycle_attach(zro__cycle *c, zro__updater *u)
 {
-    for (const zro__batches *l = u->average; l != NULL; l = l->next)
-        for (size_t k = 0; k < l->n; k++)
-            for (size_t i = 0; i < l->list[k].n_parts; i++) {
-                const zro__batch_item *item = &l->list[k].items[i];
-
-                if (zro__cycle_index(c, item->param) == SIZE_MAX)
-                    return zro__param_fail(ZRO_ERR_INVALID, item->name, item->index,
-                                           "it is not among the parameters of the ddp that the optimizer is attached to");
-            }
-    return ZRO_OK;
-}
-
-zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u)
-{
-    zro_status st = check_params(c, u);
-
-    c->stale = 1; /* also if it is refused, which other ranks may not */
-    if (st != ZRO_OK)
-        return st;
-    if (!u->is_attached) {
-        u->next = c->updaters;
-        c->updaters = u;
-        u->is_attached = 1;
-        u->number = c->n_attached++;
-    }
-    return ZRO_OK;
+    c->stale = 1;
+    if (u->is_attached)
+        return;
+    u->next = c->updaters;
+    c->updaters = u;
+    u->is_attached = 1;
+    u->number = c->n_attached++;
 }
 
 /* Where any updater overlaps, the lane goes through the list of them all. */
@@ -354,6 +342,7 @@ zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *cla
         entered = zro__cycle_enter(c, &mode);
     if (entered != ZRO_OK)
         return entered;
+    zro__cycle_serve(c, u);
     begun = zro__trace_begin(zro__trace_of(c->group));
     st = step(u, claim, st, user, publishes);
     zro__trace_end(zro__trace_of(c->group), begun, "step", (int64_t)u->n_steps, 0);
@@ -373,6 +362,7 @@ zro_status zro__cycle_publish(zro__cycle *c, zro__updater *u, zro_status st)
 
     if (entered != ZRO_OK)
         return entered;
+    zro__cycle_serve(c, u);
     st = zro__updater_publish(u, st);
     if (st == ZRO_OK && u->update.shard.rule == NULL) /* then that was the step */
         consume(u);
@@ -434,8 +424,9 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
                                       (const zro__array[]){ { &next.order, n, sizeof *next.order },
                                                             { &next.lengths, n_buckets, sizeof *next.lengths },
                                                             { &next.bucket_of, n, sizeof *next.bucket_of },
+                                                            { &next.awaited, n, sizeof *next.awaited },
                                                             { &next.buckets, n_buckets, sizeof *next.buckets } },
-                                      4);
+                                      5);
 
     for (size_t k = 0; st == ZRO_OK && k < n_buckets; k++) {
         zro__bucket *b = &next.buckets[k];
@@ -463,6 +454,7 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
     c->order = next.order;
     c->lengths = next.lengths;
     c->bucket_of = next.bucket_of;
+    c->awaited = next.awaited;
     c->buckets = next.buckets;
     c->n_buckets = n_buckets;
     c->arena = next.arena;
@@ -732,8 +724,12 @@ zro_status zro__cycle_open(zro__cycle *c, int syncs, double weight)
     for (size_t k = 0; k < c->n_buckets; k++) {
         size_t missing = 0;
 
-        for (size_t i = 0; i < c->buckets[k].n; i++)
-            missing += c->params[c->buckets[k].params[i]].requires_grad != 0;
+        for (size_t i = 0; i < c->buckets[k].n; i++) {
+            const size_t param = c->buckets[k].params[i];
+
+            c->awaited[param] = c->params[param].requires_grad != 0;
+            missing += c->awaited[param];
+        }
         atomic_store_explicit(&c->buckets[k].missing, missing, memory_order_relaxed);
     }
     return ZRO_OK;

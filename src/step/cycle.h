@@ -89,6 +89,7 @@ typedef struct zro__cycle {
     size_t *order;          /* the parameters bucket after bucket */
     size_t *lengths;        /* of the buckets */
     size_t *bucket_of;      /* by parameter */
+    uint8_t *awaited;       /* by parameter: its bucket waits for it in this iteration, at whose begin it was not frozen */
     zro__bucket *buckets;
     size_t n_buckets;
     int stale;    /* the lists of the buckets' transfers must be made anew */
@@ -116,6 +117,10 @@ zro_status zro__cycle_check(const zro__cycle *c);
 zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode);
 zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status st);
 
+/* Until the cycle is left, what is done is done for this updater: ranks that step different optimizers of one ddp make different
+ * calls.  NULL: for none.  Inside the lane. */
+void zro__cycle_serve(zro__cycle *c, const zro__updater *u);
+
 /* Under a join: the ranks' turn for a collective call, of an updater or, if that is NULL, of the ddp; `turn` needs no joinable.  A rank
  * that follows the others takes none.  Errors as in zro__join_turn. */
 zro_status zro__cycle_turn(zro__cycle *c, const zro__updater *u, zro__turn turn);
@@ -131,9 +136,9 @@ zro__reduction zro__cycle_reduction(const zro__cycle *c, zro__call call, int to)
 /* The cycle of a ddp; NULL for NULL. */
 zro__cycle *zro__cycle_of_ddp(const zro_ddp *ddp);
 
-/* Attaches an updater whose lists are complete, or which has got more of them; a new one between iterations.  detach takes one that was
+/* Attaches an updater whose parameters are the ddp's and whose lists are complete, or which has got more of them; a new one between iterations.  detach takes one that was
  * never attached, too; where any updater overlaps, it cancels an iteration that is open. */
-zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u);
+void zro__cycle_attach(zro__cycle *c, zro__updater *u);
 void zro__cycle_detach(zro__cycle *c, zro__updater *u);
 
 /* The index of a parameter in the ddp's list; SIZE_MAX if it is not there. */

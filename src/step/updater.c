@@ -565,6 +565,7 @@ zro_status zro__updater_clip_norm(zro__updater *u, double max, double p, zro_sta
 
     if (entered != ZRO_OK)
         return entered;
+    zro__cycle_serve(u->cycle, u);
     st = zro__cycle_leave(u->cycle, &mode, clip(u, max, p, st, &found));
     if (st == ZRO_OK && norm != NULL)
         *norm = found;

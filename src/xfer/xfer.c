@@ -158,7 +158,7 @@ static zro_status arrive(zro__progress *f, int in_payload)
 {
     const zro__xfer *x = f->x;
     zro__view *view = f->ranks->view;
-    zro__header h = { .call = (uint16_t)x->call,
+    zro__header h = { .call = (uint8_t)x->call,
                       .dtype = (uint8_t)x->in_type,
                       .op = (uint8_t)x->op,
                       .root = x->root,

@@ -11,6 +11,12 @@
 #include "group/group.h"
 #include "zero/optim.h"
 
+/* The index of an attached optimizer's parameter in the ddp's list, which tells parameters without names apart; 0 without a ddp. */
+static size_t index_in_ddp(const zro_optim *opt, size_t i)
+{
+    return opt->attaches ? zro__cycle_index(opt->cycle, opt->params[i].param) : 0;
+}
+
 /* ---- words ---- */
 
 static const char *on_off(zro_switch s)
@@ -67,12 +73,15 @@ static void describe_param(const zro_optim *opt, size_t i, char *text, size_t by
     const zro__entry *e = &opt->params[i];
     const zro__place *place = zro__param_place(e->param);
     char name[ZRO__NAME_BYTES], shape[ZRO__SHAPE_BYTES];
+    char in_ddp[64] = "";
     int owner = -1;
 
     if (zro_plan_owner(opt->plan, i, 0, &owner) != ZRO_OK)
         owner = -1;
-    snprintf(text, bytes, "parameter %.100s: group %zu, %s, gradient %s, device %d, %s memory, first owner %d, shape %s",
-             zro__param_name(e->name, i, name), zro__plan_table(opt->plan)[i].group, zro_dtype_name(e->dtype),
+    if (opt->attaches)
+        snprintf(in_ddp, sizeof in_ddp, "number %zu of the ddp's, ", index_in_ddp(opt, i));
+    snprintf(text, bytes, "parameter %.100s: %sgroup %zu, %s, gradient %s, device %d, %s memory, first owner %d, shape %s",
+             zro__param_name(e->name, i, name), in_ddp, zro__plan_table(opt->plan)[i].group, zro_dtype_name(e->dtype),
              zro_dtype_name(e->grad_dtype), (int)e->param->device,
              place == NULL                    ? "the program's"
              : place->kind == ZRO_MEMORY_ONCE ? "once-per-machine"
@@ -128,7 +137,8 @@ static uint64_t hash_addition(const zro_optim *opt, size_t first)
                             (uint64_t)e->grad_dtype,
                             (uint64_t)(int64_t)e->param->device,
                             place != NULL ? 1 + (uint64_t)place->kind : 0,
-                            e->param->n_dims };
+                            e->param->n_dims,
+                            index_in_ddp(opt, i) };
 
         hash = zro__hash(hash, item, sizeof item);
         hash = zro__hash(hash, e->param->shape, e->param->n_dims * sizeof e->param->shape[0]);
@@ -142,7 +152,7 @@ static uint64_t hash_addition(const zro_optim *opt, size_t first)
     return hash;
 }
 
-zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t first, zro__call call, zro_status st)
+zro_status zro__optim_compare(zro_optim *opt, zro_group *group, size_t first, zro__call call, zro_status st)
 {
     const addition a = { opt, first };
     zro__claim claim = { .what = "the ranks' optimizers",
@@ -153,11 +163,14 @@ zro_status zro__optim_compare(const zro_optim *opt, zro_group *group, size_t fir
 
     if (entered != ZRO_OK)
         return entered;
+    if (opt != NULL)
+        zro__cycle_serve(opt->cycle, &opt->updater);
     if (st == ZRO_OK) {
         claim.hash = hash_addition(opt, first);
         claim.n = SETTINGS + zro_optim_groups(opt) * zro_optim_values(opt) + opt->n_params - first;
     }
-    return zro__leave(group, zro__claim_agree(&group->ranks.board, call, &claim, st));
+    st = zro__claim_agree(&group->ranks.board, call, &claim, st);
+    return opt != NULL ? zro__optim_leave(opt, st) : zro__leave(group, st);
 }
 
 /* ---- arrays that should be the same on all ranks ----

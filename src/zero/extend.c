@@ -99,6 +99,9 @@ static zro_status append(zro_optim *opt, const zro_param_group *group, size_t nu
         st = zro__param_check(p, opt->n_params);
         if (st == ZRO_OK)
             st = check_type(opt->rule, p, opt->n_params);
+        if (st == ZRO_OK && opt->attaches && zro__cycle_index(opt->cycle, p) == SIZE_MAX)
+            st = zro__param_fail(ZRO_ERR_INVALID, planned->name, opt->n_params,
+                                 "it is not among the parameters of the ddp that the optimizer is attached to");
         if (st != ZRO_OK)
             return st;
         opt->params[opt->n_params++] = (zro__entry){ .param = p,
@@ -262,7 +265,7 @@ static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
         if (st == ZRO_OK)
             st = find_merging(opt, call);
         if (st == ZRO_OK)
-            st = zro__vote(&opt->group->ranks.board, call, zro__cycle_attach(opt->cycle, &opt->updater));
+            zro__cycle_attach(opt->cycle, &opt->updater);
     }
     zro__free(owned);
     return st;
@@ -429,13 +432,14 @@ static zro_status settle(zro_optim *opt, size_t first, zro__call call)
 
     if (st != ZRO_OK || first == opt->n_params)
         return st;
+    zro__cycle_serve(opt->cycle, &opt->updater);
     if (opt->bucket_views == ZRO_ON)
         st = make_views(opt, first, call);
     if (st == ZRO_OK)
         st = make_lists(opt, first, call);
     if (st == ZRO_OK && zro__updater_measures_norm(&opt->updater))
         st = zro__optim_reserve_norms(opt);
-    return zro__leave(opt->group, st);
+    return zro__optim_leave(opt, st);
 }
 
 /* Rank 0 says it of names, which are the same on all ranks; of gradients each rank says what it has. */

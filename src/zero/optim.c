@@ -306,11 +306,16 @@ zro_status zro__optim_enter(zro_optim *opt, zro__turn turn)
 
     if (st == ZRO_OK)
         st = zro__cycle_turn(opt->cycle, &opt->updater, turn);
-    return st == ZRO_OK && opt->group != NULL ? zro__enter(opt->group) : st;
+    if (st == ZRO_OK && opt->group != NULL)
+        st = zro__enter(opt->group);
+    if (st == ZRO_OK)
+        zro__cycle_serve(opt->cycle, &opt->updater);
+    return st;
 }
 
 zro_status zro__optim_leave(zro_optim *opt, zro_status st)
 {
+    zro__cycle_serve(opt->cycle, NULL);
     return opt->group != NULL ? zro__leave(opt->group, st) : st;
 }
 

@@ -98,7 +98,7 @@ zro_status zro__optim_gather_to(zro_optim *optim, int to, zro_state **out);
 const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t end, size_t *n);
 
 /* Compares what the ranks have added: the parameters from `first` on, their groups and the settings.  Collective. */
-zro_status zro__optim_compare(const zro_optim *optim, zro_group *group, size_t first, zro__call call, zro_status st);
+zro_status zro__optim_compare(zro_optim *optim, zro_group *group, size_t first, zro__call call, zro_status st);
 
 /* Before the first step: warns of parameters whose values or gradients differ between ranks; of gradients also before step 10,
  * 100 and so on.  Collective. */

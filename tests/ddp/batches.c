@@ -92,6 +92,9 @@ static void weighted(zt_rank *t)
         CHECK_STATUS(zro_ddp_set_weight(r.ddp, -1), ZRO_ERR_INVALID);
         CHECK_TEXT("weight = -1");
         CHECK_STATUS(zro_ddp_set_weight(r.ddp, (double)NAN), ZRO_ERR_INVALID);
+        CHECK_STATUS(zro_ddp_set_weight(r.ddp, 1e31), ZRO_ERR_INVALID); /* in f32 it would not have a finite sum */
+        CHECK_STATUS(zro_ddp_set_weight(r.ddp, 1e-31), ZRO_ERR_INVALID);
+        CHECK_TEXT("weight = 1e-31, must be 0 or from 1e-30 to 1e+30");
         for (int k = 0; k < 3; k++) {
             int all = 0;
 

@@ -4,6 +4,7 @@
 
 #include "course.h"
 #include "reference.h"
+#include "rig.h"
 #include "zt/list.h"
 
 static const char momentum[] = "sgd lr=0.1 momentum=0.9 weight_decay=0.01";
@@ -358,6 +359,164 @@ static void wrong_attachments(zt_rank *t)
     }
 }
 
+/* ---- several optimizers ---- */
+
+enum { PARAMS = 4, ELEMENTS = 3000, CALLS = 6 };
+
+/* Parameters that only their order tells apart, and two optimizers of half of them each. */
+static void make_pair(rig *r, zt_rank *t, rig_memory memory)
+{
+    const size_t counts[PARAMS] = { ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS };
+
+    rig_init(r, t, t->group, (rig_mode){ .memory = memory, .optimizers = 2 }, counts, PARAMS, 5);
+    rig_create(r);
+    rig_train(r, 1);
+    CHECK_OK(rig_backward(r));
+    CHECK_OK(zro_ddp_backward_end(r->ddp));
+}
+
+/* A call on one of them, and the call's name in texts. */
+static zro_status call_one(rig *r, int which, int k, const char **name)
+{
+    zro_optim *opt = r->optim[k];
+    zro_param_group more = ZRO_PARAM_GROUP_INIT;
+    zro_state *state = NULL;
+    double norm;
+    zro_status st = ZRO_OK;
+
+    if (which != 0 && which != 4) /* they need no gradients, which would be left over */
+        CHECK_OK(zro_optim_zero_grad(r->optim[0], ZRO_ZERO_LEAVE));
+    switch (which) {
+    case 0:
+        *name = "optim_step";
+        return zro_optim_step(opt, NULL);
+    case 1:
+        *name = "optim_consolidate";
+        st = zro_optim_consolidate(opt, ZRO_ALL, &state);
+        zro_state_destroy(state);
+        return st;
+    case 2:
+        *name = "optim_publish";
+        return zro_optim_publish(opt);
+    case 3:
+        *name = "optim_publish";
+        return zro_param_publish(opt, 0, 0);
+    case 4:
+        *name = "norm of gradients";
+        CHECK_OK(zro_ddp_average(r->ddp));
+        return zro_clip_grad_norm(opt, 1, 2, &norm);
+    default:
+        *name = "optim_add_param_group";
+        return zro_optim_add_param_group(opt, &more);
+    }
+}
+
+/* One rank calls something on another optimizer of the ddp than its peers do: both are named, and nothing has changed. */
+static void other_optimizers(zt_rank *t)
+{
+    const int k = t->rank == t->size - 1;
+
+    for (int trial = 0; trial < RIG_MEMORIES + CALLS - 1; trial++) {
+        const int is_step = trial < RIG_MEMORIES;
+        const char *name = NULL;
+        rig r;
+
+        make_pair(&r, t, (rig_memory)(trial % RIG_MEMORIES));
+        CHECK_STATUS(call_one(&r, is_step ? 0 : trial - RIG_MEMORIES + 1, k, &name), ZRO_ERR_MISMATCH);
+        CHECK_TEXT("(attached optimizer 0)");
+        CHECK_TEXT("(attached optimizer 1)");
+        CHECK_TEXT(name);
+        rig_check(&r);
+        rig_free(&r);
+    }
+}
+
+/* Ranks that attach other parameters of the ddp, which have no names, and the same shape. */
+static void other_params(zt_rank *t)
+{
+    const size_t counts[2] = { ELEMENTS, ELEMENTS };
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    zro_param_group one = ZRO_PARAM_GROUP_INIT;
+    zro_optim *opt;
+    rig r;
+
+    rig_init(&r, t, t->group, (rig_mode){ 0 }, counts, 2, 5);
+    CHECK_OK(rig_create_ddp(&r, &r.ddp));
+    config.ddp = r.ddp;
+    one.params = &r.params[t->rank == t->size - 1];
+    one.n = 1;
+    CHECK_STATUS(zro_optim_create(t->group, &one, 1, zro_rule_sgd(), NULL, &config, &opt), ZRO_ERR_MISMATCH);
+    CHECK(opt == NULL);
+    CHECK_TEXT("number 0 of the ddp's");
+    CHECK_TEXT("number 1 of the ddp's");
+    rig_free(&r);
+}
+
+/* ---- what is ready ---- */
+
+/* A parameter that is unfrozen in the middle of an iteration takes part from the next one on. */
+static void unfrozen_late(zt_rank *t)
+{
+    for (int mode = 0; mode < COURSE_MODES; mode++) {
+        course r;
+
+        course_init(&r, t, (course_mode)mode, COURSE_MAX);
+        course_create(&r, momentum, NULL);
+        course_train(&r, 2);
+        r.params[1].requires_grad = r.copy[1].requires_grad = 0;
+        for (int rank = 0; rank < t->size; rank++)
+            r.uses[rank][1] = 0;
+        CHECK_OK(zro_ddp_forward(r.ddp));
+        r.params[1].requires_grad = 1;
+        CHECK_STATUS(zro_ddp_grad_ready(r.ddp, 1), ZRO_ERR_STATE);
+        CHECK_TEXT("parameter b: it became ready, but was frozen at zro_ddp_forward");
+        course_batch(&r);
+        course_ready(&r);
+        CHECK_OK(zro_ddp_backward_end(r.ddp));
+        course_expect(&r);
+        course_step(&r);
+        r.copy[1].requires_grad = 1;
+        for (int rank = 0; rank < t->size; rank++)
+            r.uses[rank][1] = 1;
+        course_train(&r, 2);
+        course_free(&r);
+    }
+}
+
+/* A parameter that never becomes ready is found in the first iteration, although its gradient was there before the ddp, and in a later
+ * one, although its gradient of the iteration before was not dropped; not if an earlier micro-batch has made it ready. */
+static void never_ready(zt_rank *t)
+{
+    float data[2][8] = { { 0 } }, grad[2][8] = { { 0 } };
+    zro_param p[2];
+    zro_ddp *ddp;
+
+    for (int i = 0; i < 2; i++)
+        zro_param_make(&p[i], i == 0 ? "first" : "second", ZRO_F32, data[i], grad[i], 1, (size_t[]){ 8 });
+    CHECK(p[0].grad_present == 1);
+    CHECK_OK(zro_ddp_create(t->group, p, 2, NULL, &ddp));
+    CHECK(p[0].grad_present == 0);
+    for (int k = 0; k < 6; k++) {
+        const int is_complete = k % 2 == 1;
+
+        if (k == 3) {
+            CHECK_OK(zro_ddp_no_sync(ddp, ZRO_ON));
+            CHECK_OK(zro_ddp_forward(ddp));
+            CHECK_OK(zro_ddp_grad_ready(ddp, 0));
+            CHECK_OK(zro_ddp_backward_end(ddp));
+            CHECK_OK(zro_ddp_no_sync(ddp, ZRO_OFF));
+        }
+        CHECK_OK(zro_ddp_forward(ddp));
+        CHECK_OK(zro_ddp_grad_ready(ddp, 1));
+        if (is_complete && k != 3)
+            CHECK_OK(zro_ddp_grad_ready(ddp, 0));
+        CHECK_STATUS(zro_ddp_backward_end(ddp), is_complete ? ZRO_OK : ZRO_ERR_STATE);
+        if (!is_complete)
+            CHECK_TEXT("parameter first: on rank");
+    }
+    zro_ddp_destroy(ddp);
+}
+
 /* ---- the end ---- */
 
 /* The ddp first: the optimizer can still be asked.  The optimizer first: the ddp averages for all ranks from then on. */
@@ -440,6 +599,10 @@ const zt_case cases_ddp_misuse[] = {
     { "ddp_wrong_calls", wrong_calls, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_wrong_steps", wrong_steps, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_wrong_attachments", wrong_attachments, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "ddp_other_optimizers", other_optimizers, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "ddp_other_params", other_params, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "ddp_unfrozen_late", unfrozen_late, WORLDS, ZT_ALL, 0, 0, 0, 0 },
+    { "ddp_never_ready", never_ready, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_different_values", different_values, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_different_arguments", different_arguments, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_destroys_in_any_order", destroys_in_any_order, WORLDS, ZT_ALL, 0, 0, 0, 0 },

@@ -382,6 +382,13 @@ static void other_rule(args *a)
     a->rule_config = NULL;
 }
 
+/* It has another number of values, too. */
+static void longer_rule(args *a)
+{
+    a->rule = zro_rule_sgd();
+    a->rule_config = NULL;
+}
+
 static void other_lr(args *a)
 {
     a->adamw.lr = 0.5;
@@ -498,6 +505,7 @@ static const difference differences[] = {
     { NULL, { other_grad_type, ZRO_ERR_MISMATCH, "gradient bf16" } },
     { NULL, { other_device, ZRO_ERR_MISMATCH, "device 3" } },
     { NULL, { other_rule, ZRO_ERR_MISMATCH, "rule adam" } },
+    { NULL, { longer_rule, ZRO_ERR_MISMATCH, "rule sgd" } },
     { NULL, { other_lr, ZRO_ERR_MISMATCH, "lr = 0.5" } },
     { NULL, { other_decay, ZRO_ERR_MISMATCH, "weight_decay = 0.02" } },
     { NULL, { other_clip, ZRO_ERR_MISMATCH, "clip_norm 2.5" } },
