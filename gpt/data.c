@@ -53,8 +53,10 @@ static zro_status read_tokens(gpt_data *d)
                         HEADER_BYTES);
     if (header[1] != VERSION)
         return gpt_fail(ZRO_ERR_FORMAT, "%s: a token file of version %d, must be %d", d->name, header[1], VERSION);
-    count = (size_t)(header[2] < 0 ? 0 : header[2]);
-    if (header[2] < 0 || d->map_bytes != HEADER_BYTES + 2 * count)
+    if (header[2] < 0)
+        return gpt_fail(ZRO_ERR_FORMAT, "%s: the header says %d tokens, must be 0 or more: it is damaged", d->name, header[2]);
+    count = (size_t)header[2];
+    if (d->map_bytes != HEADER_BYTES + 2 * count)
         return gpt_fail(ZRO_ERR_FORMAT, "%s: the header says %d tokens, but the file has %zu bytes, not %zu: it is damaged",
                         d->name, header[2], d->map_bytes, HEADER_BYTES + 2 * count);
     d->tokens = (const uint16_t *)d->map + HEADER_BYTES / 2;

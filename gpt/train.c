@@ -550,7 +550,7 @@ static zro_status prepare(trainer *t, gpt_tokenizer *tokenizer)
     if (st == ZRO_OK)
         st = gpt_preflight(t->o, &t->c, t->here, &t->data);
     if (st == ZRO_OK)
-        st = gpt_tokenizer_open(t->o->tokenizer, tokenizer);
+        st = gpt_tokenizer_open(t->o->tokenizer, t->c.config.vocab, tokenizer);
     st = vote(t, st);
     if (st != ZRO_OK)
         return st;

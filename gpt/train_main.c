@@ -50,7 +50,7 @@ static zro_status check(const gpt_options *o, gpt_choice *choice)
     if (st != ZRO_OK)
         return st;
     gpt_data_close(&data);
-    st = gpt_tokenizer_open(o->tokenizer, &tokenizer);
+    st = gpt_tokenizer_open(o->tokenizer, choice->config.vocab, &tokenizer);
     gpt_tokenizer_close(&tokenizer);
     return st;
 }

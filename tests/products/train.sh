@@ -111,22 +111,33 @@ is init exits 0
 is init.loss awk -F '[:,]' '{ exit !($4 < 4) }' init.log
 
 # A signal ends all ranks after the step, saves, and loses nothing.
-"$zro" train -n 2 --model nano --steps 100000 --hash --out stopped --log stopped.log >out 2>err </dev/null &
-pid=$!
-tries=0
-until [ "$(wc -l 2>/dev/null <stopped.log || echo 0)" -ge 3 ] || [ $tries -gt 600 ]; do
-    sleep 0.1
-    tries=$((tries + 1))
-done
-kill -TERM $pid
-wait $pid
-status=$?
+# stops SIGNAL FOLDER: one that it has begun.
+stops()
+{
+    "$zro" train -n 2 --model nano --steps 100000 --hash --out "$2" --log "$2.log" >out 2>err </dev/null &
+    pid=$!
+    tries=0
+    until [ "$(wc -l 2>/dev/null <"$2.log" || echo 0)" -ge 3 ] || [ $tries -gt 600 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    kill -"$1" $pid
+    wait $pid
+    status=$?
+}
+stops TERM stopped
 is signal.saved says '^saved in stopped at step '
 at=$(sed -n 's/^saved in stopped at step //p' out)
 train -n 2 --steps $((at + 2)) --hash --out stopped --resume --log stopped.log
 hashes stopped.log | head -n 20 >got
 hashes first.log | head -n "$(wc -l <got)" >wanted
 is signal.resumed cmp got wanted
+
+# ---- output that cannot be written ----
+
+timeout 60 "$zro" sample ten --tokens 3 >/dev/full 2>err </dev/null
+status=$?
+is full.sample eval 'exits 1 && grep -q "cannot be written: No space left" err'
 
 # ---- sample ----
 
@@ -140,6 +151,14 @@ run "$zro" sample ten --tokens 50 --temperature 0 --prompt 'static '
 is sample.greedy exits 0
 run "$zro" sample nowhere
 is sample.missing refuses 1 'nowhere/model.safetensors cannot be read'
+# A model of 4 TB that has no bytes.
+mkdir huge && echo '{"n_head": 1}' >huge/config.json
+tensor() { printf '"%s":{"dtype":"F32","shape":[%s],"data_offsets":[0,0]}' "$1" "$2"; }
+header="{$(tensor wte.weight 16777216,65536),$(tensor wpe.weight 2,65536),$(tensor h.0.ln_1.weight 65536)}"
+# shellcheck disable=SC2059  # the length of the header, as a byte
+printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s" "$header" >huge/model.safetensors
+run sh -c 'ulimit -v 16000000 && exec "$@"' sh "$zro" sample huge
+is sample.memory eval 'exits 1 && grep -q "out of memory: the model in huge has .* parameters, which take [0-9]* MB" err'
 run "$zro" sample ten --top-k x
 is sample.option refuses 2 '--top-k: must be a whole number'
 
@@ -203,6 +222,13 @@ head -c 999 /dev/zero | tr '\0' '\377' >>tokens.bin
 printf x >>tokens.bin
 train -n 2 --data tokens.bin
 is refused.token refuses 1 'token 500 is 65535, must be below 50257'
+{ # a tokenizer of 1000 tokens of one byte, the last of which ends a text
+    printf '\xc8\xd7\x34\x01\x02\x00\x00\x00\xe8\x03\x00\x00\xe7\x03\x00\x00'
+    head -c 1008 /dev/zero
+    for _ in $(seq 1000); do printf '\x01a'; done
+} >tokenizer.bin
+train -n 2 --tokenizer tokenizer.bin
+is refused.tokenizer refuses 1 'tokenizer.bin has 1000 tokens, but the model has 256'
 train -n 2 --model gpt2 --batch 100000
 is refused.memory refuses 1 'MB are left: choose a smaller'
 train -n 2 --log /nonexistent/x

@@ -14,6 +14,7 @@
 #include "data.h"
 #include "generate.h"
 #include "options.h"
+#include "progress.h"
 #include "tokenizer.h"
 #include "weights.h"
 
@@ -89,6 +90,11 @@ static void token_files(void **state)
     write_file("tokens", &file, 1024 + 10);
     assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_ERR_FORMAT);
     assert_non_null(strstr(zro_last_error(), "version 2"));
+    file.header[1] = 1;
+    file.header[2] = -5;
+    write_file("tokens", &file, 1024);
+    assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_ERR_FORMAT);
+    assert_non_null(strstr(zro_last_error(), "the header says -5 tokens, must be 0 or more"));
 }
 
 /* ---- tokens ---- */
@@ -107,18 +113,25 @@ static void tokenizer_files(void **state)
     memcpy(file, header, sizeof header);
     memcpy(file + 1024, tokens, n);
     write_file("tokenizer", file, 1024 + n);
-    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), &t), ZRO_OK);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), 4, &t), ZRO_OK);
     assert_int_equal(gpt_text_tokens(&t, "aabb", out, 8), 3);
     assert_true(out[0] == 0 && out[1] == 2 && out[2] == 1);
     assert_true(gpt_text_tokens(&t, "", out, 8) == 1 && out[0] == 3);
     assert_true(gpt_token_text(&t, 3, text) == 5 && memcmp(text, "<end>", 5) == 0);
     assert_int_equal(gpt_token_text(&t, 4, text), 0);
     gpt_tokenizer_close(&t);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), 3, &t), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "has 4 tokens, but the model has 3"));
+    file[12] = 4; /* the token that ends a text */
+    write_file("tokenizer", file, 1024 + n);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), 4, &t), ZRO_ERR_FORMAT);
+    assert_non_null(strstr(zro_last_error(), "the token that ends a text is 4, must be below the 4 tokens"));
+    file[12] = 3;
     write_file("tokenizer", file, 1024 + n - 1);
-    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), &t), ZRO_ERR_FORMAT);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), 4, &t), ZRO_ERR_FORMAT);
     write_file("tokenizer", file, 900);
-    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), &t), ZRO_ERR_FORMAT);
-    assert_int_equal(gpt_tokenizer_open(NULL, &t), ZRO_OK);
+    assert_int_equal(gpt_tokenizer_open(in_folder("tokenizer"), 4, &t), ZRO_ERR_FORMAT);
+    assert_int_equal(gpt_tokenizer_open(NULL, 256, &t), ZRO_OK);
     assert_true(gpt_text_tokens(&t, "\xc3\xa9", out, 1) == 2 && out[0] == 0xc3);
     gpt_tokenizer_close(&t);
 }
@@ -229,12 +242,65 @@ static void damaged_weights(void **state)
         write_file("bad", file, 8 + length + 20);
         assert_int_equal(gpt_weights_read(in_folder("bad"), m.params, m.n), ZRO_ERR_FORMAT);
     }
+    assert_int_equal(gpt_weights_write(folder, &SMALL, m.params), ZRO_OK);
+    assert_int_equal(truncate(in_folder("model.safetensors"), 4000), 0);
+    assert_int_equal(gpt_weights_read(in_folder("model.safetensors"), m.params, m.n), ZRO_ERR_FORMAT);
+    assert_non_null(strstr(zro_last_error(), "model.safetensors is cut off: "));
     write_file("bad", "\377\377\377\377\377\377\377\377{}", 10);
     assert_int_equal(gpt_weights_read(in_folder("bad"), m.params, m.n), ZRO_ERR_FORMAT);
     write_file("bad", "\2\0\0\0\0\0\0\0{}", 10);
     assert_int_equal(gpt_weights_read(in_folder("bad"), m.params, m.n), ZRO_ERR_INVALID);
     assert_non_null(strstr(zro_last_error(), "there is no wte.weight"));
     drop(&m);
+}
+
+/* The number of a layer does not wrap around to 0. */
+static void too_many_layers(void **state)
+{
+    static const char header[] = "{\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]},"
+                                 "\"wpe.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]},"
+                                 "\"h.0.ln_1.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                                 "\"h.18446744073709551615.ln_1.weight\":{\"dtype\":\"F32\",\"shape\":[1],"
+                                 "\"data_offsets\":[0,4]}}";
+    char file[500] = { 0 };
+    uint64_t length = sizeof header - 1;
+    gpt_config config;
+
+    (void)state;
+    memcpy(file, &length, 8);
+    memcpy(file + 8, header, length);
+    write_file("model.safetensors", file, 8 + length + 4);
+    write_file("config.json", "{\"n_head\": 1}", 13);
+    assert_int_equal(gpt_weights_config(folder, &config), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "the number of layers of the model is 18446744073709551615, must be"));
+}
+
+/* ---- the log ---- */
+
+/* A run that is resumed begins a line of its own, whether the last one is whole or not. */
+static void logs_are_not_glued(void **state)
+{
+    const struct {
+        const char *before, *after;
+    } cases[] = { { "", "" }, { "whole\n", "whole\n" }, { "cu", "cu\n" } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gpt_progress p;
+        char text[20] = "";
+        FILE *f;
+
+        write_file("text", cases[i].before, strlen(cases[i].before));
+        assert_int_equal(gpt_progress_open(&p, in_folder("text"), ZRO_ON, 0, 1), ZRO_OK);
+        fputs("next", p.log);
+        assert_int_equal(gpt_progress_close(&p), ZRO_OK);
+        f = fopen(in_folder("text"), "rb");
+        assert_non_null(f);
+        assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+        fclose(f);
+        assert_memory_equal(text, cases[i].after, strlen(cases[i].after));
+        assert_string_equal(text + strlen(cases[i].after), "next");
+    }
 }
 
 /* ---- options ---- */
@@ -301,7 +367,9 @@ static int make_folder(void **state)
 
 static int drop_folder(void **state)
 {
-    static const char *const names[] = { "text", "empty", "tokens", "tokenizer", "bad", "model.safetensors", "config.json" };
+    static const char *const names[] = {
+        "text", "empty", "tokens", "tokenizer", "bad", "model.safetensors", "config.json", "state.safetensors"
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -318,6 +386,8 @@ int main(void)
         cmocka_unit_test(draws),
         cmocka_unit_test(weights_come_back),
         cmocka_unit_test(damaged_weights),
+        cmocka_unit_test(too_many_layers),
+        cmocka_unit_test(logs_are_not_glued),
         cmocka_unit_test(learning_rates),
         cmocka_unit_test(options_mean_what_they_say),
         cmocka_unit_test(values_out_of_range_are_refused),
