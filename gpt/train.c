@@ -411,6 +411,54 @@ static zro_status validate(trainer *t, double *loss)
     return st;
 }
 
+/* ---- numbers that are not finite ---- */
+
+/* Looks for a parameter that is NaN or infinite, and returns that; 0: all are finite.  f32 and bf16 have the same exponent. */
+static double find_not_finite(const trainer *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const zro_param *p = &t->params[i];
+        size_t count = zro_param_count(p);
+
+        for (size_t k = 0; k < count; k++) {
+            uint32_t bits = p->dtype == ZRO_BF16 ? (uint32_t)((uint16_t *)p->data)[k] << 16 : ((uint32_t *)p->data)[k];
+
+            if ((bits & 0x7f800000) == 0x7f800000)
+                return (bits & 0x007fffff) != 0 ? NAN : INFINITY;
+        }
+    }
+    return 0;
+}
+
+/* A training that has left the finite numbers does not come back, and must not replace its last good save. */
+static zro_status diverged(const trainer *t, const char *what, double value)
+{
+    return gpt_fail(ZRO_ERR_STATE,
+                    "step %llu: %s is %g, and must be a finite number: the run ends%s%s%s; try a smaller --lr than %g%s",
+                    (unsigned long long)t->step, what, value, t->o->out != NULL ? ", and an earlier save in " : "",
+                    t->o->out != NULL ? t->o->out : "", t->o->out != NULL ? " stays" : "", t->c.lr,
+                    t->o->clip > 0 ? " or a longer --warmup" : " or --clip 1");
+}
+
+/* The loss and, where it is measured, the norm.  All ranks have the same ones, but rank 0 alone speaks. */
+static zro_status check_step(trainer *t, const gpt_step *s)
+{
+    int loss = !isfinite(s->loss), norm = t->o->clip > 0 && !isfinite(s->norm);
+
+    if (!loss && !norm)
+        return ZRO_OK;
+    return vote(t,
+                t->rank == 0 ? diverged(t, loss ? "the loss" : "the norm of the gradients", loss ? s->loss : s->norm) : ZRO_OK);
+}
+
+/* Before a save: the loss and the norm are those of the parameters before the last update. */
+static zro_status check_params(trainer *t)
+{
+    double value = t->rank == 0 ? find_not_finite(t) : 0;
+
+    return vote(t, value != 0 ? diverged(t, "a parameter", value) : ZRO_OK);
+}
+
 /* A step, and what is due after it. */
 static zro_status step_and_tell(trainer *t, volatile const int *wanted, int *stop)
 {
@@ -427,7 +475,12 @@ static zro_status step_and_tell(trainer *t, volatile const int *wanted, int *sto
     }
     if (st == ZRO_OK && t->rank == 0)
         gpt_progress_step(&t->progress, &s);
+    if (st == ZRO_OK)
+        st = check_step(t, &s);
     if (st != ZRO_OK || o->out == NULL || last || o->save_every == 0 || t->step % o->save_every != 0)
+        return st;
+    st = check_params(t);
+    if (st != ZRO_OK)
         return st;
     st = save(t);
     if (st == ZRO_OK || zro_group_status(t->group) != ZRO_OK)
@@ -529,12 +582,15 @@ static zro_status finish(trainer *t, const gpt_tokenizer *tokenizer)
                t->bytes_unsharded / 1e6);
     if (t->o->out != NULL)
         printf("saved in %s at step %llu\n", t->o->out, (unsigned long long)t->step);
-    if (t->o->sample > 0) {
+    if (t->o->sample > 0 && !ferror(stdout)) {
         printf("\n");
         st = gpt_generate(&t->c.config, t->params, tokenizer, &how, stdout);
         printf("\n");
     }
-    fflush(stdout);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && st == ZRO_OK)
+        st = gpt_fail(ZRO_ERR_SYSTEM, "standard output could not be written to: the lines of this run are not whole; %s%s",
+                      t->o->out != NULL ? "the run itself is saved in " : "the run itself went well",
+                      t->o->out != NULL ? t->o->out : "");
     return st;
 }
 
@@ -582,6 +638,8 @@ zro_status gpt_train_run(zro_group *group, const gpt_options *options, volatile 
         st = step_and_tell(&t, wanted, &stop);
     if (t.rank == 0)
         closed = gpt_progress_close(&t.progress);
+    if (st == ZRO_OK && options->out != NULL)
+        st = check_params(&t);
     if (st == ZRO_OK && options->out != NULL)
         st = save(&t);
     if (st == ZRO_OK)

@@ -110,6 +110,8 @@ train -n 2 --steps 1 --init ten --log init.log
 is init exits 0
 is init.loss awk -F '[:,]' '{ exit !($4 < 4) }' init.log
 
+small='--batch 2 --tokens 16'
+
 # A signal ends all ranks after the step, saves, and loses nothing.
 # stops SIGNAL FOLDER: one that it has begun.
 stops()
@@ -125,6 +127,8 @@ stops()
     wait $pid
     status=$?
 }
+stops HUP hung
+is signal.hang_up says '^saved in hung at step '
 stops TERM stopped
 is signal.saved says '^saved in stopped at step '
 at=$(sed -n 's/^saved in stopped at step //p' out)
@@ -133,8 +137,27 @@ hashes stopped.log | head -n 20 >got
 hashes first.log | head -n "$(wc -l <got)" >wanted
 is signal.resumed cmp got wanted
 
+# ---- numbers that are not finite ----
+
+seq 5000 >numbers
+# shellcheck disable=SC2086  # words
+{
+    train -n 2 $small --data numbers --steps 50 --rule sgd --lr 1e6 --clip 0 --out far --log far.log
+    is diverged.loss eval 'exits 1 && grep -q "the loss is .*, and must be a finite number: .*; try a smaller --lr" err'
+    is diverged.logged eval 'tail -n 1 far.log | grep -q "\"loss\":null" && [ "$(wc -l <far.log)" -lt 50 ]'
+    is diverged.not_saved [ -z "$(ls far)" ]
+    # Positions behind --tokens have no gradient: 0 / 0 there, while the loss stays finite.
+    train -n 2 $small --data numbers --steps 3 --rule adam --value eps=0 --save-every 1 --precision bf16 --out far
+    is diverged.params eval 'exits 1 && grep -q "step 1: a parameter is .*nan, and must be a finite number" err'
+    is diverged.params_not_saved [ ! -e far/state.safetensors ]
+}
+
 # ---- output that cannot be written ----
 
+timeout 60 "$zro" train -n 2 --model nano --steps 2 --out unheard >/dev/full 2>err </dev/null
+status=$?
+is full.train eval 'exits 1 && grep -q "standard output could not be written to: .* saved in unheard" err'
+is full.saved [ -s unheard/state.safetensors ]
 timeout 60 "$zro" sample ten --tokens 3 >/dev/full 2>err </dev/null
 status=$?
 is full.sample eval 'exits 1 && grep -q "cannot be written: No space left" err'
@@ -199,6 +222,20 @@ train -n 2 --resume --out none
 is refused.resume_none refuses 1 'there is no run in none'
 train -n 2 --out ten
 is refused.out_taken refuses 1 'ten has a run already'
+for file in model.safetensors config.json; do
+    mkdir "hf_$file" && cp "ten/$file" "hf_$file"
+    train -n 2 --init ten --out "hf_$file"
+    is "refused.out_$file" refuses 1 "--out hf_$file has a $file already, which a save would replace"
+done
+is refused.out_kept [ "$(ls hf_model.safetensors)" = model.safetensors ]
+# A file that is read, under another name.
+cp "$man/zro-train.1" text && ln text link && cp -r ten init
+for both in '--data text --log link' '--data text --trace link' '--tokenizer text --log link' '--init init --log init/config.json'; do
+    # shellcheck disable=SC2086  # words
+    train --batch 1 --tokens 8 --steps 1 $both
+    is "refused.same${both// /_}" refuses 2 'is the same file as .*, which it would destroy'
+done
+is refused.same_kept eval 'cmp -s text "$man/zro-train.1" && cmp -s init/config.json ten/config.json'
 train -n 2 --out ten --resume --model micro
 is refused.other_model refuses 1 'has another model: .* is 192 there, and 384 in the model asked for'
 train -n 2 --init ten --model micro

@@ -14,6 +14,7 @@
 #include "data.h"
 #include "generate.h"
 #include "options.h"
+#include "preflight.h"
 #include "progress.h"
 #include "tokenizer.h"
 #include "weights.h"
@@ -359,6 +360,42 @@ static void values_out_of_range_are_refused(void **state)
     assert_int_equal(gpt_options_resolve(&o, &c), ZRO_OK);
 }
 
+/* Neither a save nor a log replaces a file that somebody else needs. */
+static void files_of_others_stay(void **state)
+{
+    char *args[] = { "zro-train", "--model=nano", "--out", folder };
+    char data[200], log[200];
+    gpt_options o;
+    gpt_choice c;
+    gpt_data text;
+
+    (void)state;
+    unlink(in_folder("model.safetensors"));
+    unlink(in_folder("state.safetensors"));
+    write_file("config.json", "{}", 2);
+    assert_int_equal(gpt_options_read(4, args, &o), 0);
+    assert_int_equal(gpt_options_resolve(&o, &c), ZRO_OK);
+    assert_int_equal(gpt_preflight(&o, &c, 1, &text), ZRO_ERR_STATE);
+    assert_non_null(strstr(zro_last_error(), "has a config.json already"));
+    unlink(in_folder("config.json"));
+    assert_int_equal(gpt_preflight(&o, &c, 1, &text), ZRO_OK);
+    gpt_data_close(&text);
+
+    write_file("text", "text", 4);
+    snprintf(data, sizeof data, "%s", in_folder("text"));
+    snprintf(log, sizeof log, "%s", in_folder("log"));
+    assert_int_equal(symlink(data, log), 0);
+    o.data = data;
+    assert_int_equal(gpt_check_files(&o), ZRO_OK);
+    o.log = log;
+    assert_int_equal(gpt_check_files(&o), ZRO_ERR_INVALID);
+    o.log = NULL;
+    o.trace = log;
+    assert_int_equal(gpt_check_files(&o), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "of --data, which it would destroy"));
+    assert_int_equal(unlink(log), 0);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -391,6 +428,7 @@ int main(void)
         cmocka_unit_test(learning_rates),
         cmocka_unit_test(options_mean_what_they_say),
         cmocka_unit_test(values_out_of_range_are_refused),
+        cmocka_unit_test(files_of_others_stay),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
