@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model.h"
+#include "random.h"
 #include "text.h"
 
 enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS, MAGIC = 20240520, VERSION = 1, GPT2_VOCAB = 50257 };
@@ -107,6 +108,20 @@ void gpt_data_close(gpt_data *data)
     if (data->map != NULL)
         munmap(data->map, data->map_bytes);
     memset(data, 0, sizeof *data);
+}
+
+uint64_t gpt_data_hash(const gpt_data *d)
+{
+    const uint8_t *at = d->bytes != NULL ? d->bytes : (const uint8_t *)d->tokens;
+    size_t left = d->count * (d->bytes != NULL ? sizeof *d->bytes : sizeof *d->tokens);
+    uint64_t hash = left, word;
+
+    for (; left > 0; at += sizeof word, left -= left < sizeof word ? left : sizeof word) {
+        word = 0;
+        memcpy(&word, at, left < sizeof word ? left : sizeof word);
+        hash = gpt_mix(hash ^ word);
+    }
+    return hash;
 }
 
 void gpt_data_split(const gpt_data *data, double fraction, gpt_split *train, gpt_split *val)

@@ -110,7 +110,28 @@ train -n 2 --steps 1 --init ten --log init.log
 is init exits 0
 is init.loss awk -F '[:,]' '{ exit !($4 < 4) }' init.log
 
+# Options of the run are taken over, and the table shows them; whoever gives another value is refused.
 small='--batch 2 --tokens 16'
+# shellcheck disable=SC2086  # words
+{
+    train -n 2 $small --steps 2 --out kept --lr 0.01 --min-lr 0.005 --schedule cosine --decay-steps 10 --clip 0.5 \
+        --value beta1=0.8 --seed 5
+    train -n 2 $small --steps 6 --out whole --lr 0.01 --min-lr 0.005 --schedule cosine --decay-steps 10 --clip 0.5 \
+        --value beta1=0.8 --seed 5 --hash
+    train -n 2 $small --steps 6 --out kept --resume --min-lr 0.005 --hash
+    is resume.options says '^optimizer  adamw, lr 0.01 (cosine, warm-up 0), clip 0.5,'
+    is resume.same_bits [ "$(hashes kept/log.jsonl | tail -n 4)" = "$(hashes whole/log.jsonl | tail -n 4)" ]
+    before=$(cksum kept/*)
+    for other in 'lr 0.02 0.01' 'schedule linear cosine' 'clip 1 0.5' 'val-fraction 0.2 0.1' 'seed 1 5' \
+        'value beta1=0.9 0.8' 'weight-decay 0.5 0.01'; do
+        set -- $other
+        train $small --batch 4 --steps 9 --out kept --resume --$1 $2
+        is resume.other_$1 refuses 1 "--resume: --$1 $2 was given, but the run in kept has $3"
+    done
+    train $small --batch 4 --steps 9 --out kept --resume --data "$man/zro-train.1"
+    is resume.other_data refuses 1 'tokens of data: .* now, .* when the run in kept was saved; give the --data'
+    is resume.nothing_changed [ "$before" = "$(cksum kept/*)" ]
+}
 
 # A signal ends all ranks after the step, saves, and loses nothing.
 # stops SIGNAL FOLDER: one that it has begun.
@@ -151,6 +172,27 @@ seq 5000 >numbers
     is diverged.params eval 'exits 1 && grep -q "step 1: a parameter is .*nan, and must be a finite number" err'
     is diverged.params_not_saved [ ! -e far/state.safetensors ]
 }
+
+# ---- ranks that were started with different options ----
+
+# unlike TEXT OPTION...: rank 1 has the options, too; all ranks end, nothing is written, and one says why.
+unlike()
+{
+    text=$1
+    shift
+    # shellcheck disable=SC2016  # the rank's shell expands it
+    run "$zro" run -n 2 -- sh -c 'train=$1; shift; [ "$ZRO_RANK" = 1 ] || set --
+        exec "$train" --model nano --batch 2 --tokens 16 --steps 3 --out unlike "$@"' sh "$build/bin/zro-train" "$@"
+    is "unlike$1" eval 'exits 1 && grep -q -e "$text" err && [ ! -e unlike/model.safetensors ] && [ ! -s out ]'
+}
+unlike '--seed is 1 on rank 0, but 7 on rank 1' --seed 7
+unlike '--steps is 3 on rank 0, but 4 on rank 1' --steps 4
+unlike '--accumulate is 1 on rank 0, but 2 on rank 1' --accumulate 2
+unlike '--eval-every is 100 on rank 0, but 1 on rank 1' --eval-every 1
+unlike '--save-every is not given on rank 0, but 1 on rank 1' --save-every 1
+unlike '--resume is false on rank 0, but true on rank 1' --resume
+unlike '--value is {} on rank 0, but {"beta1":0.8} on rank 1' --value beta1=0.8
+unlike '--data has .* tokens on rank 0, but .* on rank 1' --data "$man/zro-train.1"
 
 # ---- output that cannot be written ----
 
@@ -274,8 +316,8 @@ printf 'x%.0s' $(seq 100) >state
 mkdir damaged && cp state damaged/state.safetensors
 train -n 2 --out damaged --resume
 is refused.damaged refuses 1 'is damaged, or no safetensors file'
-train -n 2 --seed 7 --out ten --resume --steps 30
-is refused.seed eval 'exits 1 && grep -q "seed: 7 now, 1 when the run in ten began" err'
+train -n 2 --batch 9 --out ten --resume --steps 30
+is refused.batch eval 'exits 1 && grep -q "sequences per step: 18 now, 16 when the run in ten was saved" err'
 train -n 2 --out ten --resume --steps 20
 is refused.steps eval 'exits 1 && grep -q "has made 20 steps; --steps 20 is not more" err'
 is refused.nothing_changed [ "$before" = "$(cksum ten/*)" ]

@@ -16,6 +16,7 @@
 #include "options.h"
 #include "preflight.h"
 #include "progress.h"
+#include "resume.h"
 #include "tokenizer.h"
 #include "weights.h"
 
@@ -96,6 +97,31 @@ static void token_files(void **state)
     write_file("tokens", &file, 1024);
     assert_int_equal(gpt_data_open(in_folder("tokens"), &data), ZRO_ERR_FORMAT);
     assert_non_null(strstr(zro_last_error(), "the header says -5 tokens, must be 0 or more"));
+}
+
+/* Ranks compare their data by it: every token counts, also those behind the last whole word. */
+static void hashes_tell_texts_apart(void **state)
+{
+    char text[] = "abcdefghijklmnopqrs";
+    gpt_data data;
+    uint64_t first, hash;
+
+    (void)state;
+    write_file("text", text, 19);
+    assert_int_equal(gpt_data_open(in_folder("text"), &data), ZRO_OK);
+    first = gpt_data_hash(&data);
+    gpt_data_close(&data);
+    for (size_t i = 0; i <= 19; i++) {
+        if (i < 19)
+            text[i]++;
+        write_file("text", text, i < 19 ? 19 : 18);
+        assert_int_equal(gpt_data_open(in_folder("text"), &data), ZRO_OK);
+        hash = gpt_data_hash(&data);
+        gpt_data_close(&data);
+        assert_true(hash != first);
+        if (i < 19)
+            text[i]--;
+    }
 }
 
 /* ---- tokens ---- */
@@ -396,6 +422,82 @@ static void files_of_others_stay(void **state)
     assert_int_equal(unlink(log), 0);
 }
 
+/* What ranks compare: every option that changes what they compute or when they wait for each other. */
+static void options_as_lines(void **state)
+{
+    char *args[] = { "zro-train", "--seed", "7", "--lr=0.1", "--data", "x", "--threads", "3", "--out", "run" };
+    gpt_options o;
+    char text[2000] = "";
+    FILE *f = fmemopen(text, sizeof text, "w");
+
+    (void)state;
+    assert_non_null(f);
+    assert_int_equal(gpt_options_read(10, args, &o), 0);
+    gpt_options_lines(&o, f);
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "--seed 7\n"));
+    assert_non_null(strstr(text, "--lr 0.1\n"));
+    assert_non_null(strstr(text, "--out given\n"));
+    assert_non_null(strstr(text, "--save-every not given\n"));
+    assert_non_null(strstr(text, "--overlap \"off\"\n"));
+    assert_null(strstr(text, "--data"));
+    assert_null(strstr(text, "--threads"));
+}
+
+/* A state as an earlier version wrote it: it has the values of the rule, but of the numbers only the seed and the step. */
+static void write_old_state(void)
+{
+    const zro_value values[] = { { "lr", 0.1 }, { "betas:0", 0.8 }, { "betas:1", 0.999 }, { "weight_decay", 0.5 } };
+    zro_state *state;
+
+    assert_int_equal(zro_state_create("adamw", &state), ZRO_OK);
+    assert_int_equal(zro_state_add_group(state, values, 4), ZRO_OK);
+    assert_int_equal(zro_state_set_value(state, 0, "initial_lr", 0.2), ZRO_OK);
+    assert_int_equal(zro_state_set_number(state, "step", 10), ZRO_OK);
+    assert_int_equal(zro_state_set_number(state, "seed", 3), ZRO_OK);
+    assert_int_equal(zro_state_write(state, in_folder("state.safetensors")), ZRO_OK);
+    zro_state_destroy(state);
+}
+
+static void resumed_options(void **state)
+{
+    char *args[] = { "zro-train", "--out=run", "--resume", "--lr", "0.2", "--clip", "7", "--steps", "20" };
+    const zro_rule *rule = zro_rule_find("adamw");
+    gpt_options o, first;
+    gpt_saved saved, now;
+    zro_value list[GPT_NUMBERS];
+
+    (void)state;
+    write_old_state();
+    assert_int_equal(gpt_saved_read(in_folder("state.safetensors"), rule, &saved), ZRO_OK);
+    assert_int_equal(gpt_saved_list(&saved, list), 2);
+    assert_true(strcmp(list[0].name, "step") == 0 && list[1].value == 3);
+    assert_int_equal(gpt_options_read(9, args, &first), 0);
+    o = first;
+    assert_int_equal(gpt_saved_take(&saved, rule, &o), ZRO_OK);
+    assert_true(o.lr == 0.2 && o.weight_decay == 0.5 && o.seed == 3 && o.clip == 7); /* --clip is not compared */
+    assert_true(o.n_values == 1 && strcmp(o.values[0].name, "beta1") == 0 && o.values[0].value == 0.8);
+    gpt_saved_make(&o, &now);
+    assert_int_equal(gpt_saved_list(&now, list), 7); /* all but --decay-steps, and what the groups have */
+    assert_int_equal(gpt_saved_compare(&saved, &now, &o), ZRO_OK);
+    saved.numbers[GPT_DATA_TOKENS] = 500;
+    now.numbers[GPT_DATA_TOKENS] = 501;
+    assert_int_equal(gpt_saved_compare(&saved, &now, &o), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "tokens of data: 501 now, 500 when the run in run was saved"));
+
+    o = first;
+    o.values[o.n_values++] = (zro_value){ "beta1", 0.9 };
+    assert_int_equal(gpt_saved_take(&saved, rule, &o), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "--value beta1=0.9 was given, but the run in run has 0.8"));
+    o = first;
+    o.lr = 0.1;
+    assert_int_equal(gpt_saved_take(&saved, rule, &o), ZRO_ERR_INVALID);
+    assert_non_null(strstr(zro_last_error(), "--lr 0.1 was given, but the run in run has 0.2"));
+    assert_int_equal(gpt_options_keep(&o, "--schedule", 2), ZRO_OK);
+    assert_int_equal(o.schedule, GPT_COSINE);
+    assert_int_equal(gpt_options_keep(&o, "--schedule", 3), ZRO_ERR_FORMAT);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -419,6 +521,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_tokens),
         cmocka_unit_test(token_files),
+        cmocka_unit_test(hashes_tell_texts_apart),
         cmocka_unit_test(tokenizer_files),
         cmocka_unit_test(draws),
         cmocka_unit_test(weights_come_back),
@@ -429,6 +532,8 @@ int main(void)
         cmocka_unit_test(options_mean_what_they_say),
         cmocka_unit_test(values_out_of_range_are_refused),
         cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(options_as_lines),
+        cmocka_unit_test(resumed_options),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
