@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model.h"
+#include "random.h"
 #include "text.h"
 
 enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS, MAGIC = 20240520, VERSION = 1, GPT2_VOCAB = 50257 };
@@ -53,8 +54,10 @@ static zro_status read_tokens(gpt_data *d)
                         HEADER_BYTES);
     if (header[1] != VERSION)
         return gpt_fail(ZRO_ERR_FORMAT, "%s: a token file of version %d, must be %d", d->name, header[1], VERSION);
-    count = (size_t)(header[2] < 0 ? 0 : header[2]);
-    if (header[2] < 0 || d->map_bytes != HEADER_BYTES + 2 * count)
+    if (header[2] < 0)
+        return gpt_fail(ZRO_ERR_FORMAT, "%s: the header says %d tokens, must be 0 or more: it is damaged", d->name, header[2]);
+    count = (size_t)header[2];
+    if (d->map_bytes != HEADER_BYTES + 2 * count)
         return gpt_fail(ZRO_ERR_FORMAT, "%s: the header says %d tokens, but the file has %zu bytes, not %zu: it is damaged",
                         d->name, header[2], d->map_bytes, HEADER_BYTES + 2 * count);
     d->tokens = (const uint16_t *)d->map + HEADER_BYTES / 2;
@@ -105,6 +108,20 @@ void gpt_data_close(gpt_data *data)
     if (data->map != NULL)
         munmap(data->map, data->map_bytes);
     memset(data, 0, sizeof *data);
+}
+
+uint64_t gpt_data_hash(const gpt_data *d)
+{
+    const uint8_t *at = d->bytes != NULL ? d->bytes : (const uint8_t *)d->tokens;
+    size_t left = d->count * (d->bytes != NULL ? sizeof *d->bytes : sizeof *d->tokens);
+    uint64_t hash = left, word;
+
+    for (; left > 0; at += sizeof word, left -= left < sizeof word ? left : sizeof word) {
+        word = 0;
+        memcpy(&word, at, left < sizeof word ? left : sizeof word);
+        hash = gpt_mix(hash ^ word);
+    }
+    return hash;
 }
 
 void gpt_data_split(const gpt_data *data, double fraction, gpt_split *train, gpt_split *val)

@@ -28,6 +28,9 @@ typedef struct gpt_data {
 ZRO_MUST zro_status gpt_data_open(const char *path, gpt_data *data);
 void gpt_data_close(gpt_data *data);
 
+/* A number made of all tokens, by which ranks compare what they read. */
+uint64_t gpt_data_hash(const gpt_data *data);
+
 /* Consecutive tokens of a text. */
 typedef struct gpt_split {
     const gpt_data *data;

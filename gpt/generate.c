@@ -1,6 +1,7 @@
 /* Writing: see generate.h. */
 #include "generate.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,8 @@ static zro_status write_on(writer *w, const gpt_config *config, const gpt_tokeni
         w->tokens[w->n] = gpt_draw(w->logits, config->vocab, how->temperature, how->top_k, gpt_uniform(how->seed, 0, i));
         print_token(tokenizer, w->tokens[w->n], out);
         w->n++;
+        if (ferror(out))
+            return gpt_fail(ZRO_ERR_SYSTEM, "the text of the model cannot be written: %s", strerror(errno));
     }
     return ZRO_OK;
 }

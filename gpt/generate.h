@@ -15,7 +15,9 @@ typedef struct gpt_generate_config {
     uint64_t seed;
 } gpt_generate_config;
 
-/* Writes the prompt and what the model adds to it.  If the context is full, the model goes on from the second half of it. */
+/* Writes the prompt and what the model adds to it.  If the context is full, the model goes on from the second half of it.
+ *
+ * SYSTEM  the text cannot be written to `out` */
 ZRO_MUST zro_status gpt_generate(const gpt_config *config, zro_param *params, const gpt_tokenizer *tokenizer,
                                  const gpt_generate_config *how, FILE *out);
 

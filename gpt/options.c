@@ -76,6 +76,19 @@ static const row rows[] = {
     { "--prompt", "TEXT", "what the sample begins with", TEXT, FIELD(prompt), 0, 0, NULL },
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
+_Static_assert(N_ROWS <= 64, "gpt_options.given has a bit for each");
+
+/* Options that rank 0 alone uses, or of which each rank may have its own. */
+static const char *const may_differ[] = { "--ranks", "--data",  "--tokenizer", "--init",   "--threads",
+                                          "--log",   "--trace", "--hash",      "--sample", "--prompt" };
+
+const gpt_kept_option gpt_kept[GPT_KEPT] = {
+    { "--val-fraction", NULL }, { "--shuffle", NULL },
+    { "--seed", NULL },         { "--schedule", NULL },
+    { "--warmup", NULL },       { "--decay-steps", NULL },
+    { "--min-lr", NULL },       { "--clip", NULL },
+    { "--lr", "initial_lr" },   { "--weight-decay", "weight_decay" },
+};
 
 static int usage(const char *format, const char *a, const char *b)
 {
@@ -93,14 +106,14 @@ static int help(void)
          "saves.\n");
     for (size_t i = 0; i < N_ROWS; i++)
         printf("  %-15s %-9s %s\n", rows[i].name, rows[i].argument == NULL ? "" : rows[i].argument, rows[i].help);
-    puts("  -n              N         the same as --ranks\n"
-         "\n"
-         "A step takes ranks x batch x accumulate sequences.  --resume needs the options of the first run; another number of "
-         "ranks is\n"
-         "fine if that product stays.  Exit status: 0 if all went well, also after a signal; 1 if not; 2 if the options are "
-         "wrong.\n"
-         "\n"
-         "More: man zro-train");
+    puts(
+        "  -n              N         the same as --ranks\n"
+        "\n"
+        "A step takes ranks x batch x accumulate sequences.  --resume needs --model, --rule, --data, --tokens and --precision\n"
+        "of the first run, and takes over how it learns; another number of ranks is fine if that product stays.\n"
+        "Exit status: 0 if all went well, also after a signal; 1 if not; 2 if the options are wrong.\n"
+        "\n"
+        "More: man zro-train");
     return 1;
 }
 
@@ -209,7 +222,7 @@ static int check_together(const gpt_options *o)
         return usage("--resume and --init: a run goes on, or begins with other weights%s%s", "", "");
     if (o->overlap != ZRO_OVERLAP_OFF && !o->sharding)
         return usage("--overlap needs --sharding on: only a sharded optimizer updates during backward%s%s", "", "");
-    if (o->decay_steps > 0 && o->schedule == GPT_CONSTANT)
+    if (o->decay_steps > 0 && o->schedule == GPT_CONSTANT && !o->resume)
         return usage("--decay-steps needs --schedule linear or cosine%s%s", "", "");
     return 0;
 }
@@ -249,11 +262,23 @@ int gpt_options_read(int argc, char **argv, gpt_options *o)
         bad = read_row(r, text, o);
         if (bad)
             return bad;
+        o->given |= UINT64_C(1) << (r - rows);
     }
     return check_together(o);
 }
 
 /* ---- for the log ---- */
+
+/* The fewest digits, of 15 or 17, that give the same number again. */
+static void put_real(double value, FILE *f)
+{
+    char text[40];
+
+    snprintf(text, sizeof text, "%.15g", value);
+    if (strtod(text, NULL) != value)
+        snprintf(text, sizeof text, "%.17g", value);
+    fputs(isfinite(value) ? text : "null", f);
+}
 
 /* The values that were given one by one. */
 static void put_values(const gpt_options *o, FILE *f)
@@ -261,7 +286,8 @@ static void put_values(const gpt_options *o, FILE *f)
     for (size_t i = 0; i < o->n_values; i++) {
         fputs(i == 0 ? "{" : ",", f);
         gpt_json_string(f, o->values[i].name);
-        fprintf(f, isfinite(o->values[i].value) ? ":%.17g" : ":null", o->values[i].value);
+        putc(':', f);
+        put_real(o->values[i].value, f);
     }
     fputs(o->n_values == 0 ? "{}" : "}", f);
 }
@@ -293,7 +319,7 @@ static void put_option(const row *r, const gpt_options *o, FILE *f)
         fprintf(f, "%zu", *(const size_t *)field);
         break;
     case REAL:
-        fprintf(f, "%.17g", *(const double *)field);
+        put_real(*(const double *)field, f);
         break;
     case WORD:
         for (size_t i = *(const size_t *)field; i > 0; i--)
@@ -321,6 +347,105 @@ void gpt_options_json(const gpt_options *o, FILE *f)
         before = ",";
     }
     putc('}', f);
+}
+
+/* ---- for other ranks ---- */
+
+static int is_compared(const row *r)
+{
+    for (size_t i = 0; i < sizeof may_differ / sizeof *may_differ; i++)
+        if (strcmp(may_differ[i], r->name) == 0)
+            return 0;
+    return 1;
+}
+
+void gpt_options_lines(const gpt_options *o, FILE *f)
+{
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (!is_compared(&rows[i]))
+            continue;
+        fprintf(f, "%s ", rows[i].name);
+        if (!is_set(&rows[i], o))
+            fputs("not given", f);
+        else if (rows[i].offset == FIELD(out)) /* rank 0 alone writes there */
+            fputs("given", f);
+        else
+            put_option(&rows[i], o, f);
+        putc('\n', f);
+    }
+}
+
+/* ---- for a run that goes on ---- */
+
+double gpt_options_get(const gpt_options *o, const char *option)
+{
+    const char *text;
+    const row *r = find_row(option, &text);
+    const void *field = (const char *)o + r->offset;
+
+    if (!is_set(r, o))
+        return NAN;
+    return r->kind == REAL ? *(const double *)field : (double)*(const size_t *)field;
+}
+
+/* Puts a number into the field of a COUNT, REAL or WORD. */
+static void set_number(const row *r, gpt_options *o, double number)
+{
+    char *field = (char *)o + r->offset;
+
+    if (r->kind == REAL)
+        *(double *)(void *)field = number;
+    else
+        *(size_t *)(void *)field = (size_t)number;
+}
+
+/* A number as the command line has it. */
+static void number_text(const row *r, double number, char *text, size_t bytes)
+{
+    const char *word = r->words;
+
+    if (r->kind != WORD) {
+        snprintf(text, bytes, "%.10g", number);
+        return;
+    }
+    for (size_t i = (size_t)number; i > 0; i--)
+        word = strchr(word, '|') + 1;
+    snprintf(text, bytes, "%.*s", (int)strcspn(word, "|"), word);
+}
+
+/* A number that a damaged file may have, and no command line. */
+static int is_possible(const row *r, double number)
+{
+    double last = 0;
+
+    if (r->kind == REAL)
+        return number >= 0 && number <= BIG;
+    if (number != floor(number) || number < 0)
+        return 0;
+    for (const char *at = r->words; r->kind == WORD && (at = strchr(at, '|')) != NULL; at++)
+        last++;
+    return number <= (r->kind == WORD ? last : BIG);
+}
+
+zro_status gpt_options_keep(gpt_options *o, const char *option, double saved)
+{
+    const char *unused;
+    const row *r = find_row(option, &unused);
+    double now = gpt_options_get(o, option);
+    char text[2][40];
+
+    if (!is_possible(r, saved))
+        return gpt_fail(ZRO_ERR_FORMAT, "--resume: the state in %s says that %s was %g, which cannot be: it is damaged", o->out,
+                        option, saved);
+    if ((o->given >> (r - rows) & 1) != 0 && now != saved) {
+        number_text(r, now, text[0], sizeof text[0]);
+        number_text(r, saved, text[1], sizeof text[1]);
+        return gpt_fail(ZRO_ERR_INVALID,
+                        "--resume: %s %s was given, but the run in %s has %s: leave the option out, or begin another run",
+                        option, text[0], o->out, text[1]);
+    }
+    set_number(r, o, saved);
+    return ZRO_OK;
 }
 
 /* ---- what they mean ---- */
@@ -433,7 +558,7 @@ zro_status gpt_options_resolve(const gpt_options *o, gpt_choice *c)
     c->dtype = o->precision == 1 ? ZRO_BF16 : ZRO_F32;
     c->partition = partitions[o->partition];
     c->lr = o->lr > 0 ? o->lr : usual_lr(o->model);
-    if (o->min_lr > c->lr)
+    if (o->min_lr > c->lr && !(o->resume && o->lr == 0)) /* which a resumed run takes from its state */
         return gpt_fail(ZRO_ERR_INVALID, "--min-lr %g is above the learning rate of %g: the schedule would raise it", o->min_lr,
                         c->lr);
     st = choose_values(o, c);

@@ -33,6 +33,7 @@ typedef struct gpt_options {
     size_t save_every, resume, hash;
     size_t sample;
     const char *prompt;
+    uint64_t given; /* which options are on the command line, a bit for each in their order */
 } gpt_options;
 
 /* Reads the arguments.  Returns 0; or 1 if help was asked for and printed; or 2 with a message on standard error. */
@@ -40,6 +41,24 @@ int gpt_options_read(int argc, char **argv, gpt_options *options);
 
 /* All options as one JSON object, by their names without the dashes; those that were left to the program are not in it. */
 void gpt_options_json(const gpt_options *options, FILE *f);
+
+/* The options that all ranks must have alike, a line for each: the name, a blank, and the value, or whether it is given. */
+void gpt_options_lines(const gpt_options *options, FILE *f);
+
+/* The options that go with a run when it is resumed.  `value`: what the optimizer's groups call it; NULL: it is not in them. */
+enum { GPT_KEPT = 10 };
+typedef struct gpt_kept_option {
+    const char *option, *value;
+} gpt_kept_option;
+extern const gpt_kept_option gpt_kept[GPT_KEPT];
+
+/* A kept option as a number (of words their place); NaN: it is left to the program. */
+double gpt_options_get(const gpt_options *options, const char *option);
+
+/* Sets a kept option to the number with which the run in --out was saved.
+ *
+ * INVALID  it was given with another value; the text has both */
+ZRO_MUST zro_status gpt_options_keep(gpt_options *options, const char *option, double saved);
 
 /* What the options mean: the model with its vocabulary unset, the element type of parameters, the rule, the partition.
  *

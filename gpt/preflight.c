@@ -100,6 +100,55 @@ zro_status gpt_log_path(const gpt_options *o, char path[GPT_PATH_BYTES])
     return gpt_fail(ZRO_ERR_INVALID, "--log %.100s...: the path is too long", o->log);
 }
 
+static int same_file(const char *a, const char *b)
+{
+    struct stat is, other;
+
+    if (stat(a, &is) != 0)
+        return strcmp(a, b) == 0;
+    return S_ISREG(is.st_mode) && stat(b, &other) == 0 && is.st_dev == other.st_dev && is.st_ino == other.st_ino;
+}
+
+/* That a file which is written over, or appended to, is none of the others that the options name. */
+static zro_status check_apart(const gpt_options *o, const char *option, const char *written)
+{
+    const struct {
+        const char *option, *path, *inside;
+    } others[] = {
+        { "--data", o->data, "" },
+        { "--tokenizer", o->tokenizer, "" },
+        { "--trace", o->trace, "" },
+        { "--init", o->init, "/model.safetensors" },
+        { "--init", o->init, "/config.json" },
+        { "--out", o->out, "/model.safetensors" },
+        { "--out", o->out, "/config.json" },
+        { "--out", o->out, "/state.safetensors" },
+    };
+    char path[GPT_PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (others[i].path == NULL || strcmp(others[i].option, option) == 0)
+            continue;
+        snprintf(path, sizeof path, "%s%s", others[i].path, others[i].inside);
+        if (same_file(written, path))
+            return gpt_fail(ZRO_ERR_INVALID, "%s %s is the same file as %s of %s, which it would destroy: choose another file",
+                            option, written, path, others[i].option);
+    }
+    return ZRO_OK;
+}
+
+zro_status gpt_check_files(const gpt_options *o)
+{
+    char log[GPT_PATH_BYTES];
+    zro_status st = gpt_log_path(o, log);
+
+    if (st == ZRO_OK && log[0] != '\0')
+        st = check_apart(o, "--log", log);
+    if (st == ZRO_OK && o->trace != NULL)
+        st = check_apart(o, "--trace", o->trace);
+    return st;
+}
+
 static zro_status check_log(const char *option, const char *path)
 {
     int fd = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -143,25 +192,52 @@ static zro_status check_params(const gpt_choice *c, const char *path)
     return st;
 }
 
+/* A save would replace what is there: a run, or a model that came from elsewhere. */
+static zro_status check_unused(const gpt_options *o)
+{
+    static const char *const names[] = { "state.safetensors", "model.safetensors", "config.json" };
+    char path[GPT_PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        zro_status st = path_in_out(o, names[i], path);
+
+        if (st != ZRO_OK)
+            return st;
+        if (access(path, F_OK) != 0)
+            continue;
+        if (i == 0)
+            return gpt_fail(ZRO_ERR_STATE, "--out %s has a run already: --resume goes on with it; or choose another folder",
+                            o->out);
+        return gpt_fail(ZRO_ERR_STATE,
+                        "--out %s has a %s already, which a save would replace: choose another folder (--init %s begins with "
+                        "the weights in it)",
+                        o->out, names[i], o->out);
+    }
+    return ZRO_OK;
+}
+
+zro_status gpt_find_run(const gpt_options *o, char path[GPT_PATH_BYTES])
+{
+    zro_status st = gpt_state_path(o, path);
+
+    if (st != ZRO_OK || access(path, F_OK) == 0)
+        return st;
+    return gpt_fail(ZRO_ERR_SYSTEM, "--resume: there is no run in %s (%s: %s)", o->out, path, strerror(errno));
+}
+
 static zro_status check_out(const gpt_options *o, const gpt_choice *c)
 {
     char path[GPT_PATH_BYTES];
-    zro_status st = gpt_state_path(o, path);
+    zro_status st;
     struct stat is;
 
-    if (st != ZRO_OK)
-        return st;
     if (mkdir(o->out, 0777) != 0 && errno != EEXIST)
         return gpt_fail(ZRO_ERR_SYSTEM, "--out %s cannot be made: %s", o->out, strerror(errno));
     if (stat(o->out, &is) != 0 || !S_ISDIR(is.st_mode) || access(o->out, W_OK | X_OK) != 0)
         return gpt_fail(ZRO_ERR_SYSTEM, "--out %s is no folder that can be written to", o->out);
-    if (access(path, F_OK) == 0) {
-        if (!o->resume)
-            return gpt_fail(ZRO_ERR_STATE, "--out %s has a run already: --resume goes on with it; or choose another folder",
-                            o->out);
+    st = o->resume ? gpt_find_run(o, path) : check_unused(o);
+    if (st == ZRO_OK && o->resume)
         st = check_params(c, path);
-    } else if (o->resume)
-        st = gpt_fail(ZRO_ERR_SYSTEM, "--resume: there is no run in %s (%s: %s)", o->out, path, strerror(errno));
     return st == ZRO_OK ? check_disk(o, c) : st;
 }
 

@@ -19,6 +19,16 @@ double gpt_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* A full disk may have cut the last line of an earlier run: the next one must not be glued to it. */
+static void end_last_line(FILE *log)
+{
+    int last = fseek(log, -1, SEEK_END) == 0 ? getc(log) : '\n';
+
+    fseek(log, 0, SEEK_END); /* between reading and writing */
+    if (last != '\n')
+        putc('\n', log);
+}
+
 zro_status gpt_progress_open(gpt_progress *p, const char *log, zro_switch append, uint64_t first, uint64_t steps)
 {
     const char *term = getenv("TERM");
@@ -27,10 +37,12 @@ zro_status gpt_progress_open(gpt_progress *p, const char *log, zro_switch append
     p->bar = isatty(1) && term != NULL && strcmp(term, "dumb") != 0;
     if (*log == '\0')
         return ZRO_OK;
-    p->log = fopen(log, append == ZRO_ON ? "a" : "w");
+    p->log = fopen(log, append == ZRO_ON ? "a+" : "w");
     if (p->log == NULL)
         return gpt_fail(ZRO_ERR_SYSTEM, "--log %s cannot be written: %s", log, strerror(errno));
     setvbuf(p->log, NULL, _IOLBF, 0);
+    if (append == ZRO_ON)
+        end_last_line(p->log);
     return ZRO_OK;
 }
 

@@ -32,7 +32,7 @@ typedef struct gpt_progress {
 /* Seconds since some moment. */
 double gpt_now(void);
 
-/* log: a path, or "" for none; `append` to what it has. */
+/* log: a path, or "" for none; `append` to what it has, on a new line. */
 ZRO_MUST zro_status gpt_progress_open(gpt_progress *progress, const char *log, zro_switch append, uint64_t first,
                                       uint64_t steps);
 void gpt_progress_step(gpt_progress *progress, const gpt_step *step);

@@ -111,7 +111,8 @@ static zro_status load(const char *folder, const gpt_config *config, zro_param *
 
     *memory = at;
     if (at == NULL)
-        return gpt_fail(ZRO_ERR_MEMORY, "%zu parameters", gpt_elements(config));
+        return gpt_fail(ZRO_ERR_MEMORY, "out of memory: the model in %s has %zu parameters, which take %.0f MB", folder,
+                        gpt_elements(config), (double)gpt_elements(config) * sizeof *at / 1e6);
     gpt_describe(config, ZRO_F32, params, names);
     for (size_t i = 0; i < gpt_params(config); i++) {
         params[i].data = at;
@@ -131,13 +132,13 @@ static zro_status sample(const options *o)
     zro_status st = gpt_weights_config(o->folder, &config);
 
     if (st == ZRO_OK)
-        st = gpt_tokenizer_open(o->tokenizer, &tokenizer);
+        st = gpt_tokenizer_open(o->tokenizer, config.vocab, &tokenizer);
     if (st == ZRO_OK && config.vocab > 256 && o->tokenizer == NULL)
         fprintf(stderr, "zro sample: the model has %zu tokens; without --tokenizer only bytes are printed\n", config.vocab);
     if (st == ZRO_OK) {
         params = calloc(gpt_params(&config), sizeof *params);
         names = calloc(gpt_params(&config), sizeof *names);
-        st = params == NULL || names == NULL ? gpt_fail(ZRO_ERR_MEMORY, "a list of parameters")
+        st = params == NULL || names == NULL ? gpt_fail(ZRO_ERR_MEMORY, "out of memory: the list of parameters")
                                              : load(o->folder, &config, params, names, &memory);
     }
     if (st == ZRO_OK)
@@ -162,5 +163,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "zro sample: %s\n", zro_last_error());
         return 1;
     }
-    return fflush(stdout) == 0 ? 0 : 1;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "zro sample: standard output cannot be written to: %s\n", strerror(errno));
+    return 1;
 }

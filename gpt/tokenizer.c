@@ -56,12 +56,15 @@ static zro_status parse(const char *path, gpt_tokenizer *t, size_t bytes)
         t->text[i] = t->file + at + 1;
         at += 1 + (size_t)t->length[i];
     }
-    if (at != bytes || t->end >= t->count)
+    if (at != bytes)
         return gpt_fail(ZRO_ERR_FORMAT, "%s has %zu bytes, must have %zu: it is damaged", path, bytes, at);
+    if (t->end >= t->count)
+        return gpt_fail(ZRO_ERR_FORMAT, "%s: the token that ends a text is %u, must be below the %zu tokens: it is damaged",
+                        path, t->end, t->count);
     return ZRO_OK;
 }
 
-zro_status gpt_tokenizer_open(const char *path, gpt_tokenizer *tokenizer)
+zro_status gpt_tokenizer_open(const char *path, size_t vocab, gpt_tokenizer *tokenizer)
 {
     gpt_tokenizer t = { .end = '\n', .count = 256 };
     size_t bytes;
@@ -72,6 +75,9 @@ zro_status gpt_tokenizer_open(const char *path, gpt_tokenizer *tokenizer)
         st = read_file(path, &t.file, &bytes);
         if (st == ZRO_OK)
             st = parse(path, &t, bytes);
+        if (st == ZRO_OK && t.count > vocab)
+            st = gpt_fail(ZRO_ERR_INVALID, "--tokenizer %s has %zu tokens, but the model has %zu: it is not that of its data",
+                          path, t.count, vocab);
     }
     if (st != ZRO_OK)
         gpt_tokenizer_close(&t);

@@ -19,11 +19,12 @@ typedef struct gpt_tokenizer {
     uint32_t end; /* the token that ends a text, and begins one */
 } gpt_tokenizer;
 
-/* path NULL: tokens are bytes.
+/* path NULL: tokens are bytes.  vocab: how many tokens the model has; it may have more than the file, as padded models do.
  *
- * SYSTEM  the file cannot be read
- * FORMAT  it is no tokenizer file, or not whole */
-ZRO_MUST zro_status gpt_tokenizer_open(const char *path, gpt_tokenizer *tokenizer);
+ * SYSTEM   the file cannot be read
+ * FORMAT   it is no tokenizer file, or not whole
+ * INVALID  it has more tokens than the model */
+ZRO_MUST zro_status gpt_tokenizer_open(const char *path, size_t vocab, gpt_tokenizer *tokenizer);
 void gpt_tokenizer_close(gpt_tokenizer *tokenizer);
 
 /* The bytes of a token, into `out` (at most 255); returns how many. */

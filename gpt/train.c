@@ -14,10 +14,13 @@
 #include "generate.h"
 #include "preflight.h"
 #include "progress.h"
+#include "ranks.h"
 #include "record.h"
+#include "resume.h"
 #include "weights.h"
 
 typedef struct trainer {
+    gpt_options options; /* a resumed run takes some of them from its state */
     const gpt_options *o;
     gpt_choice c;
     zro_group *group;
@@ -46,17 +49,10 @@ typedef struct trainer {
 
 /* ---- ranks ---- */
 
-/* Whether something failed on any rank: the lowest rank that failed keeps its text, the others get PEER. */
+/* Follows what one rank does alone: see gpt_vote. */
 static zro_status vote(trainer *t, zro_status mine)
 {
-    int32_t lowest = mine != ZRO_OK ? t->rank : t->size;
-    zro_status st = zro_all_reduce(t->group, &lowest, 1, ZRO_I32, ZRO_MIN);
-
-    if (st != ZRO_OK)
-        return mine != ZRO_OK ? mine : st;
-    if (lowest == t->rank)
-        return mine;
-    return lowest < t->size ? gpt_fail(ZRO_ERR_PEER, "rank %d failed", lowest) : ZRO_OK;
+    return gpt_vote(t->group, mine);
 }
 
 static int number_in_environment(const char *const *names, int otherwise)
@@ -198,58 +194,61 @@ static void drop_all(trainer *t)
 
 /* ---- save and resume ---- */
 
-/* What must be the same when a run goes on, and how it is called. */
-enum { N_NUMBERS = 4 };
-
-static void fill_numbers(const trainer *t, zro_value numbers[N_NUMBERS])
+/* What is saved beside the optimizer, as it is now. */
+static void fill_saved(const trainer *t, gpt_saved *saved)
 {
-    numbers[0] = (zro_value){ "step", (double)t->step };
-    numbers[1] = (zro_value){ "seed", (double)t->o->seed };
-    numbers[2] = (zro_value){ "sequences per step", (double)(t->o->batch * t->o->accumulate * (size_t)t->size) };
-    numbers[3] = (zro_value){ "tokens per sequence", (double)t->c.tokens };
+    gpt_saved_make(t->o, saved);
+    saved->numbers[GPT_STEP] = (double)t->step;
+    saved->numbers[GPT_SEQUENCES] = (double)(t->o->batch * t->o->accumulate * (size_t)t->size);
+    saved->numbers[GPT_TOKENS] = (double)t->c.tokens;
+    saved->numbers[GPT_DATA_TOKENS] = (double)t->data.count;
 }
 
-static zro_status resume(trainer *t)
+/* Options that were not given become those of the saved run.  Rank 0 reads them. */
+static zro_status take_over(trainer *t, gpt_saved *saved)
+{
+    const zro_rule *rule = zro_rule_find(t->o->rule);
+    char path[GPT_PATH_BYTES];
+    zro_status st = ZRO_OK;
+
+    if (t->rank == 0)
+        st = gpt_find_run(t->o, path);
+    if (st == ZRO_OK && t->rank == 0)
+        st = gpt_saved_read(path, rule, saved);
+    st = vote(t, st);
+    if (st == ZRO_OK)
+        st = zro_broadcast(t->group, saved, GPT_SAVED_DOUBLES, ZRO_F64, 0);
+    return st == ZRO_OK ? vote(t, gpt_saved_take(saved, rule, &t->options)) : st;
+}
+
+static zro_status resume(trainer *t, const gpt_saved *saved)
 {
     zro_save_config config = ZRO_SAVE_CONFIG_INIT;
-    zro_value now[N_NUMBERS], saved[N_NUMBERS];
+    zro_value numbers[GPT_NUMBERS];
     char path[GPT_PATH_BYTES];
     zro_status st = gpt_state_path(t->o, path);
 
-    fill_numbers(t, now);
-    memcpy(saved, now, sizeof saved);
     config.schedules = &t->schedule;
     config.n_schedules = 1;
-    config.numbers = saved;
-    config.n_numbers = N_NUMBERS;
-    if (st == ZRO_OK)
-        st = zro_optim_resume(t->optim, path, &config);
-    if (st != ZRO_OK)
-        return st;
-    for (size_t i = 1; i < N_NUMBERS; i++)
-        if (saved[i].value != now[i].value)
-            return gpt_fail(ZRO_ERR_INVALID,
-                            "--resume: %s: %.0f now, %.0f when the run in %s began; give the options of that run", now[i].name,
-                            now[i].value, saved[i].value, t->o->out);
-    t->step = (uint64_t)saved[0].value;
-    if (t->step >= t->o->steps)
-        return gpt_fail(ZRO_ERR_INVALID, "--resume: the run in %s has made %llu steps; --steps %zu is not more", t->o->out,
-                        (unsigned long long)t->step, t->o->steps);
-    return ZRO_OK;
+    config.numbers = numbers;
+    config.n_numbers = gpt_saved_list(saved, numbers);
+    t->step = (uint64_t)saved->numbers[GPT_STEP];
+    return st == ZRO_OK ? zro_optim_resume(t->optim, path, &config) : st;
 }
 
 static zro_status save(trainer *t)
 {
     zro_save_config config = ZRO_SAVE_CONFIG_INIT;
-    zro_value numbers[N_NUMBERS];
+    gpt_saved now;
+    zro_value numbers[GPT_NUMBERS];
     char path[GPT_PATH_BYTES];
     zro_status st = gpt_state_path(t->o, path);
 
-    fill_numbers(t, numbers);
+    fill_saved(t, &now);
     config.schedules = &t->schedule;
     config.n_schedules = 1;
     config.numbers = numbers;
-    config.n_numbers = N_NUMBERS;
+    config.n_numbers = gpt_saved_list(&now, numbers);
     if (st == ZRO_OK && (t->o->sharding || t->rank == 0)) /* unsharded, every rank has the whole state: one writes it */
         st = zro_optim_save(t->optim, path, &config);
     if (st == ZRO_OK && t->rank == 0)
@@ -411,6 +410,54 @@ static zro_status validate(trainer *t, double *loss)
     return st;
 }
 
+/* ---- numbers that are not finite ---- */
+
+/* Looks for a parameter that is NaN or infinite, and returns that; 0: all are finite.  f32 and bf16 have the same exponent. */
+static double find_not_finite(const trainer *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const zro_param *p = &t->params[i];
+        size_t count = zro_param_count(p);
+
+        for (size_t k = 0; k < count; k++) {
+            uint32_t bits = p->dtype == ZRO_BF16 ? (uint32_t)((uint16_t *)p->data)[k] << 16 : ((uint32_t *)p->data)[k];
+
+            if ((bits & 0x7f800000) == 0x7f800000)
+                return (bits & 0x007fffff) != 0 ? NAN : INFINITY;
+        }
+    }
+    return 0;
+}
+
+/* A training that has left the finite numbers does not come back, and must not replace its last good save. */
+static zro_status diverged(const trainer *t, const char *what, double value)
+{
+    return gpt_fail(ZRO_ERR_STATE,
+                    "step %llu: %s is %g, and must be a finite number: the run ends%s%s%s; try a smaller --lr than %g%s",
+                    (unsigned long long)t->step, what, value, t->o->out != NULL ? ", and an earlier save in " : "",
+                    t->o->out != NULL ? t->o->out : "", t->o->out != NULL ? " stays" : "", t->c.lr,
+                    t->o->clip > 0 ? " or a longer --warmup" : " or --clip 1");
+}
+
+/* The loss and, where it is measured, the norm.  All ranks have the same ones, but rank 0 alone speaks. */
+static zro_status check_step(trainer *t, const gpt_step *s)
+{
+    int loss = !isfinite(s->loss), norm = t->o->clip > 0 && !isfinite(s->norm);
+
+    if (!loss && !norm)
+        return ZRO_OK;
+    return vote(t,
+                t->rank == 0 ? diverged(t, loss ? "the loss" : "the norm of the gradients", loss ? s->loss : s->norm) : ZRO_OK);
+}
+
+/* Before a save: the loss and the norm are those of the parameters before the last update. */
+static zro_status check_params(trainer *t)
+{
+    double value = t->rank == 0 ? find_not_finite(t) : 0;
+
+    return vote(t, value != 0 ? diverged(t, "a parameter", value) : ZRO_OK);
+}
+
 /* A step, and what is due after it. */
 static zro_status step_and_tell(trainer *t, volatile const int *wanted, int *stop)
 {
@@ -427,7 +474,12 @@ static zro_status step_and_tell(trainer *t, volatile const int *wanted, int *sto
     }
     if (st == ZRO_OK && t->rank == 0)
         gpt_progress_step(&t->progress, &s);
+    if (st == ZRO_OK)
+        st = check_step(t, &s);
     if (st != ZRO_OK || o->out == NULL || last || o->save_every == 0 || t->step % o->save_every != 0)
+        return st;
+    st = check_params(t);
+    if (st != ZRO_OK)
         return st;
     st = save(t);
     if (st == ZRO_OK || zro_group_status(t->group) != ZRO_OK)
@@ -529,12 +581,15 @@ static zro_status finish(trainer *t, const gpt_tokenizer *tokenizer)
                t->bytes_unsharded / 1e6);
     if (t->o->out != NULL)
         printf("saved in %s at step %llu\n", t->o->out, (unsigned long long)t->step);
-    if (t->o->sample > 0) {
+    if (t->o->sample > 0 && !ferror(stdout)) {
         printf("\n");
         st = gpt_generate(&t->c.config, t->params, tokenizer, &how, stdout);
         printf("\n");
     }
-    fflush(stdout);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && st == ZRO_OK)
+        st = gpt_fail(ZRO_ERR_SYSTEM, "standard output could not be written to: the lines of this run are not whole; %s%s",
+                      t->o->out != NULL ? "the run itself is saved in " : "the run itself went well",
+                      t->o->out != NULL ? t->o->out : "");
     return st;
 }
 
@@ -543,21 +598,32 @@ static zro_status finish(trainer *t, const gpt_tokenizer *tokenizer)
 static zro_status prepare(trainer *t, gpt_tokenizer *tokenizer)
 {
     char log[GPT_PATH_BYTES];
-    zro_status st = gpt_options_resolve(t->o, &t->c);
+    gpt_saved saved, now;
+    zro_status st = gpt_same_options(t->group, t->o);
 
+    if (st == ZRO_OK && t->o->resume)
+        st = take_over(t, &saved);
+    if (st != ZRO_OK)
+        return st;
+    st = gpt_options_resolve(t->o, &t->c);
     if (st == ZRO_OK && t->o->ranks > 0 && (int)t->o->ranks != t->size)
         st = gpt_fail(ZRO_ERR_INVALID, "--ranks %zu, but %d ranks were started", t->o->ranks, t->size);
     if (st == ZRO_OK)
         st = gpt_preflight(t->o, &t->c, t->here, &t->data);
     if (st == ZRO_OK)
-        st = gpt_tokenizer_open(t->o->tokenizer, tokenizer);
+        st = gpt_tokenizer_open(t->o->tokenizer, t->c.config.vocab, tokenizer);
+    fill_saved(t, &now);
+    if (st == ZRO_OK && t->o->resume)
+        st = gpt_saved_compare(&saved, &now, t->o);
     st = vote(t, st);
+    if (st == ZRO_OK)
+        st = gpt_same_data(t->group, &t->data);
     if (st != ZRO_OK)
         return st;
     gpt_data_split(&t->data, t->o->val_fraction, &t->train, &t->val);
     st = make_all(t);
     if (st == ZRO_OK && t->o->resume)
-        st = vote(t, resume(t));
+        st = vote(t, resume(t, &saved));
     if (st == ZRO_OK)
         st = gpt_log_path(t->o, log);
     if (st == ZRO_OK && t->rank == 0)
@@ -567,11 +633,12 @@ static zro_status prepare(trainer *t, gpt_tokenizer *tokenizer)
 
 zro_status gpt_train_run(zro_group *group, const gpt_options *options, volatile const int *wanted)
 {
-    trainer t = { .o = options, .group = group };
+    trainer t = { .options = *options, .group = group };
     gpt_tokenizer tokenizer = { 0 };
     int stop = 0;
     zro_status st, closed = ZRO_OK;
 
+    t.o = &t.options;
     find_place(&t);
     st = prepare(&t, &tokenizer);
     if (st == ZRO_OK && t.rank == 0)
@@ -582,6 +649,8 @@ zro_status gpt_train_run(zro_group *group, const gpt_options *options, volatile 
         st = step_and_tell(&t, wanted, &stop);
     if (t.rank == 0)
         closed = gpt_progress_close(&t.progress);
+    if (st == ZRO_OK && options->out != NULL)
+        st = check_params(&t);
     if (st == ZRO_OK && options->out != NULL)
         st = save(&t);
     if (st == ZRO_OK)

@@ -50,7 +50,7 @@ static zro_status check(const gpt_options *o, gpt_choice *choice)
     if (st != ZRO_OK)
         return st;
     gpt_data_close(&data);
-    st = gpt_tokenizer_open(o->tokenizer, &tokenizer);
+    st = gpt_tokenizer_open(o->tokenizer, choice->config.vocab, &tokenizer);
     gpt_tokenizer_close(&tokenizer);
     return st;
 }
@@ -82,12 +82,15 @@ static int start_ranks(const gpt_options *o, int argc, char **argv)
     return 1;
 }
 
+/* What was ignored when we were started (nohup) stays ignored. */
 static void catch_signals(void)
 {
-    struct sigaction action = { .sa_handler = want_to_stop, .sa_flags = SA_RESTART };
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction action = { .sa_handler = want_to_stop, .sa_flags = SA_RESTART }, now;
 
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
 }
 
 static int train(const gpt_options *o)
@@ -117,7 +120,7 @@ int main(int argc, char **argv)
 
     if (bad)
         return bad == 1 ? 0 : bad;
-    if (gpt_options_resolve(&options, &choice) != ZRO_OK) {
+    if (gpt_options_resolve(&options, &choice) != ZRO_OK || gpt_check_files(&options) != ZRO_OK) {
         fail();
         return 2;
     }

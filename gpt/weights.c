@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,16 @@ static int read_tensor(file *f, tensor *t)
             t->end = numbers[1];
         }
     } while (accept(f, ','));
-    return accept(f, '}') && t->begin <= t->end && t->end <= f->data_bytes;
+    return accept(f, '}') && t->begin <= t->end;
+}
+
+/* The header is well-formed, but the bytes that it promises may be missing, as in a download that was broken off. */
+static zro_status check_end(const file *f, const tensor *t)
+{
+    if (t->end <= f->data_bytes)
+        return ZRO_OK;
+    return gpt_fail(ZRO_ERR_FORMAT, "%s is cut off: %s ends at byte %llu of the tensors, of which the file has %zu", f->path,
+                    t->name, (unsigned long long)t->end, f->data_bytes);
 }
 
 /* The next tensor; *more is 0 behind the last. */
@@ -171,7 +181,7 @@ static zro_status next_tensor(file *f, tensor *t, int *more)
                 return damaged(f);
             continue;
         }
-        return read_tensor(f, t) ? ZRO_OK : damaged(f);
+        return read_tensor(f, t) ? check_end(f, t) : damaged(f);
     }
 }
 
@@ -369,7 +379,7 @@ static void note_sizes(const tensor *t, gpt_config *c)
 {
     const char *name = own_name(t);
     unsigned long layer;
-    char rest[NAME_BYTES];
+    char *rest;
 
     if (strcmp(name, "wte.weight") == 0 && t->n_dims == 2) {
         c->vocab = t->shape[0];
@@ -377,8 +387,11 @@ static void note_sizes(const tensor *t, gpt_config *c)
     }
     if (strcmp(name, "wpe.weight") == 0 && t->n_dims == 2)
         c->context = t->shape[0];
-    if (sscanf(name, "h.%lu.%255s", &layer, rest) == 2 && strcmp(rest, "ln_1.weight") == 0)
-        c->layers = layer + 1 > c->layers ? layer + 1 : c->layers;
+    if (strncmp(name, "h.", 2) != 0)
+        return;
+    layer = strtoul(name + 2, &rest, 10); /* ULONG_MAX if it is larger than that; no config has so many layers */
+    if (strcmp(rest, ".ln_1.weight") == 0 && layer >= c->layers)
+        c->layers = layer < ULONG_MAX ? layer + 1 : layer;
 }
 
 zro_status gpt_weights_config(const char *folder, gpt_config *config)
@@ -459,7 +472,19 @@ static void write_config(FILE *f, const gpt_config *c, const zro_param *params)
             c->vocab, c->context, c->context, c->width, c->layers, c->heads, ends, ends);
 }
 
-/* Writes a file beside its place, syncs it, and renames it. */
+/* Makes a rename last when the machine fails.  Returns 0, or the errno; some file systems cannot sync a folder: EINVAL. */
+static int sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), reason = 0;
+
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        reason = errno;
+    if (fd >= 0)
+        close(fd);
+    return reason;
+}
+
+/* Writes a file beside its place, syncs it, renames it, and syncs the folder. */
 static zro_status replace_file(const char *folder, const char *name, const gpt_config *config, const zro_param *params,
                                void (*write)(FILE *, const gpt_config *, const zro_param *))
 {
@@ -482,10 +507,15 @@ static zro_status replace_file(const char *folder, const char *name, const gpt_c
         reason = errno;
     if (reason == 0 && rename(beside, path) != 0)
         reason = errno;
-    if (reason == 0)
-        return ZRO_OK;
-    unlink(beside);
-    return gpt_fail(ZRO_ERR_SYSTEM, "%s cannot be written: %s", path, strerror(reason));
+    if (reason != 0) {
+        unlink(beside);
+        return gpt_fail(ZRO_ERR_SYSTEM, "%s cannot be written: %s", path, strerror(reason));
+    }
+    reason = sync_folder(folder);
+    if (reason != 0)
+        return gpt_fail(ZRO_ERR_SYSTEM, "%s is written, but may be lost if the machine fails: its folder cannot be synced: %s",
+                        path, strerror(reason));
+    return ZRO_OK;
 }
 
 zro_status gpt_weights_write(const char *folder, const gpt_config *config, const zro_param *params)

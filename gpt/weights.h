@@ -23,8 +23,8 @@ ZRO_MUST zro_status gpt_weights_check(const char *path, const zro_param *params,
 /* Reads the values of all parameters from a safetensors file; converts them to the type of the parameters. */
 ZRO_MUST zro_status gpt_weights_read(const char *path, zro_param *params, size_t n);
 
-/* Writes model.safetensors and config.json into a folder.  Each is written beside its place, synced, and renamed; a write that fails
- * leaves the old file. */
+/* Writes model.safetensors and config.json into a folder.  Each is written beside its place, synced, and renamed, and then
+ * the folder is synced; a write that fails leaves the old file. */
 ZRO_MUST zro_status gpt_weights_write(const char *folder, const gpt_config *config, const zro_param *params);
 
 #endif

@@ -110,23 +110,99 @@ train -n 2 --steps 1 --init ten --log init.log
 is init exits 0
 is init.loss awk -F '[:,]' '{ exit !($4 < 4) }' init.log
 
+# Options of the run are taken over, and the table shows them; whoever gives another value is refused.
+small='--batch 2 --tokens 16'
+# shellcheck disable=SC2086  # words
+{
+    train -n 2 $small --steps 2 --out kept --lr 0.01 --min-lr 0.005 --schedule cosine --decay-steps 10 --clip 0.5 \
+        --value beta1=0.8 --seed 5
+    train -n 2 $small --steps 6 --out whole --lr 0.01 --min-lr 0.005 --schedule cosine --decay-steps 10 --clip 0.5 \
+        --value beta1=0.8 --seed 5 --hash
+    train -n 2 $small --steps 6 --out kept --resume --min-lr 0.005 --hash
+    is resume.options says '^optimizer  adamw, lr 0.01 (cosine, warm-up 0), clip 0.5,'
+    is resume.same_bits [ "$(hashes kept/log.jsonl | tail -n 4)" = "$(hashes whole/log.jsonl | tail -n 4)" ]
+    before=$(cksum kept/*)
+    for other in 'lr 0.02 0.01' 'schedule linear cosine' 'clip 1 0.5' 'val-fraction 0.2 0.1' 'seed 1 5' \
+        'value beta1=0.9 0.8' 'weight-decay 0.5 0.01'; do
+        set -- $other
+        train $small --batch 4 --steps 9 --out kept --resume --$1 $2
+        is resume.other_$1 refuses 1 "--resume: --$1 $2 was given, but the run in kept has $3"
+    done
+    train $small --batch 4 --steps 9 --out kept --resume --data "$man/zro-train.1"
+    is resume.other_data refuses 1 'tokens of data: .* now, .* when the run in kept was saved; give the --data'
+    is resume.nothing_changed [ "$before" = "$(cksum kept/*)" ]
+}
+
 # A signal ends all ranks after the step, saves, and loses nothing.
-"$zro" train -n 2 --model nano --steps 100000 --hash --out stopped --log stopped.log >out 2>err </dev/null &
-pid=$!
-tries=0
-until [ "$(wc -l 2>/dev/null <stopped.log || echo 0)" -ge 3 ] || [ $tries -gt 600 ]; do
-    sleep 0.1
-    tries=$((tries + 1))
-done
-kill -TERM $pid
-wait $pid
-status=$?
+# stops SIGNAL FOLDER: one that it has begun.
+stops()
+{
+    "$zro" train -n 2 --model nano --steps 100000 --hash --out "$2" --log "$2.log" >out 2>err </dev/null &
+    pid=$!
+    tries=0
+    until [ "$(wc -l 2>/dev/null <"$2.log" || echo 0)" -ge 3 ] || [ $tries -gt 600 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    kill -"$1" $pid
+    wait $pid
+    status=$?
+}
+stops HUP hung
+is signal.hang_up says '^saved in hung at step '
+stops TERM stopped
 is signal.saved says '^saved in stopped at step '
 at=$(sed -n 's/^saved in stopped at step //p' out)
 train -n 2 --steps $((at + 2)) --hash --out stopped --resume --log stopped.log
 hashes stopped.log | head -n 20 >got
 hashes first.log | head -n "$(wc -l <got)" >wanted
 is signal.resumed cmp got wanted
+
+# ---- numbers that are not finite ----
+
+seq 5000 >numbers
+# shellcheck disable=SC2086  # words
+{
+    train -n 2 $small --data numbers --steps 50 --rule sgd --lr 1e6 --clip 0 --out far --log far.log
+    is diverged.loss eval 'exits 1 && grep -q "the loss is .*, and must be a finite number: .*; try a smaller --lr" err'
+    is diverged.logged eval 'tail -n 1 far.log | grep -q "\"loss\":null" && [ "$(wc -l <far.log)" -lt 50 ]'
+    is diverged.not_saved [ -z "$(ls far)" ]
+    # Positions behind --tokens have no gradient: 0 / 0 there, while the loss stays finite.
+    train -n 2 $small --data numbers --steps 3 --rule adam --value eps=0 --save-every 1 --precision bf16 --out far
+    is diverged.params eval 'exits 1 && grep -q "step 1: a parameter is .*nan, and must be a finite number" err'
+    is diverged.params_not_saved [ ! -e far/state.safetensors ]
+}
+
+# ---- ranks that were started with different options ----
+
+# unlike TEXT OPTION...: rank 1 has the options, too; all ranks end, nothing is written, and one says why.
+unlike()
+{
+    text=$1
+    shift
+    # shellcheck disable=SC2016  # the rank's shell expands it
+    run "$zro" run -n 2 -- sh -c 'train=$1; shift; [ "$ZRO_RANK" = 1 ] || set --
+        exec "$train" --model nano --batch 2 --tokens 16 --steps 3 --out unlike "$@"' sh "$build/bin/zro-train" "$@"
+    is "unlike$1" eval 'exits 1 && grep -q -e "$text" err && [ ! -e unlike/model.safetensors ] && [ ! -s out ]'
+}
+unlike '--seed is 1 on rank 0, but 7 on rank 1' --seed 7
+unlike '--steps is 3 on rank 0, but 4 on rank 1' --steps 4
+unlike '--accumulate is 1 on rank 0, but 2 on rank 1' --accumulate 2
+unlike '--eval-every is 100 on rank 0, but 1 on rank 1' --eval-every 1
+unlike '--save-every is not given on rank 0, but 1 on rank 1' --save-every 1
+unlike '--resume is false on rank 0, but true on rank 1' --resume
+unlike '--value is {} on rank 0, but {"beta1":0.8} on rank 1' --value beta1=0.8
+unlike '--data has .* tokens on rank 0, but .* on rank 1' --data "$man/zro-train.1"
+
+# ---- output that cannot be written ----
+
+timeout 60 "$zro" train -n 2 --model nano --steps 2 --out unheard >/dev/full 2>err </dev/null
+status=$?
+is full.train eval 'exits 1 && grep -q "standard output could not be written to: .* saved in unheard" err'
+is full.saved [ -s unheard/state.safetensors ]
+timeout 60 "$zro" sample ten --tokens 3 >/dev/full 2>err </dev/null
+status=$?
+is full.sample eval 'exits 1 && grep -q "cannot be written: No space left" err'
 
 # ---- sample ----
 
@@ -140,6 +216,14 @@ run "$zro" sample ten --tokens 50 --temperature 0 --prompt 'static '
 is sample.greedy exits 0
 run "$zro" sample nowhere
 is sample.missing refuses 1 'nowhere/model.safetensors cannot be read'
+# A model of 4 TB that has no bytes.
+mkdir huge && echo '{"n_head": 1}' >huge/config.json
+tensor() { printf '"%s":{"dtype":"F32","shape":[%s],"data_offsets":[0,0]}' "$1" "$2"; }
+header="{$(tensor wte.weight 16777216,65536),$(tensor wpe.weight 2,65536),$(tensor h.0.ln_1.weight 65536)}"
+# shellcheck disable=SC2059  # the length of the header, as a byte
+printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s" "$header" >huge/model.safetensors
+run sh -c 'ulimit -v 16000000 && exec "$@"' sh "$zro" sample huge
+is sample.memory eval 'exits 1 && grep -q "out of memory: the model in huge has .* parameters, which take [0-9]* MB" err'
 run "$zro" sample ten --top-k x
 is sample.option refuses 2 '--top-k: must be a whole number'
 
@@ -180,6 +264,20 @@ train -n 2 --resume --out none
 is refused.resume_none refuses 1 'there is no run in none'
 train -n 2 --out ten
 is refused.out_taken refuses 1 'ten has a run already'
+for file in model.safetensors config.json; do
+    mkdir "hf_$file" && cp "ten/$file" "hf_$file"
+    train -n 2 --init ten --out "hf_$file"
+    is "refused.out_$file" refuses 1 "--out hf_$file has a $file already, which a save would replace"
+done
+is refused.out_kept [ "$(ls hf_model.safetensors)" = model.safetensors ]
+# A file that is read, under another name.
+cp "$man/zro-train.1" text && ln text link && cp -r ten init
+for both in '--data text --log link' '--data text --trace link' '--tokenizer text --log link' '--init init --log init/config.json'; do
+    # shellcheck disable=SC2086  # words
+    train --batch 1 --tokens 8 --steps 1 $both
+    is "refused.same${both// /_}" refuses 2 'is the same file as .*, which it would destroy'
+done
+is refused.same_kept eval 'cmp -s text "$man/zro-train.1" && cmp -s init/config.json ten/config.json'
 train -n 2 --out ten --resume --model micro
 is refused.other_model refuses 1 'has another model: .* is 192 there, and 384 in the model asked for'
 train -n 2 --init ten --model micro
@@ -203,6 +301,13 @@ head -c 999 /dev/zero | tr '\0' '\377' >>tokens.bin
 printf x >>tokens.bin
 train -n 2 --data tokens.bin
 is refused.token refuses 1 'token 500 is 65535, must be below 50257'
+{ # a tokenizer of 1000 tokens of one byte, the last of which ends a text
+    printf '\xc8\xd7\x34\x01\x02\x00\x00\x00\xe8\x03\x00\x00\xe7\x03\x00\x00'
+    head -c 1008 /dev/zero
+    for _ in $(seq 1000); do printf '\x01a'; done
+} >tokenizer.bin
+train -n 2 --tokenizer tokenizer.bin
+is refused.tokenizer refuses 1 'tokenizer.bin has 1000 tokens, but the model has 256'
 train -n 2 --model gpt2 --batch 100000
 is refused.memory refuses 1 'MB are left: choose a smaller'
 train -n 2 --log /nonexistent/x
@@ -211,8 +316,8 @@ printf 'x%.0s' $(seq 100) >state
 mkdir damaged && cp state damaged/state.safetensors
 train -n 2 --out damaged --resume
 is refused.damaged refuses 1 'is damaged, or no safetensors file'
-train -n 2 --seed 7 --out ten --resume --steps 30
-is refused.seed eval 'exits 1 && grep -q "seed: 7 now, 1 when the run in ten began" err'
+train -n 2 --batch 9 --out ten --resume --steps 30
+is refused.batch eval 'exits 1 && grep -q "sequences per step: 18 now, 16 when the run in ten was saved" err'
 train -n 2 --out ten --resume --steps 20
 is refused.steps eval 'exits 1 && grep -q "has made 20 steps; --steps 20 is not more" err'
 is refused.nothing_changed [ "$before" = "$(cksum ten/*)" ]
