@@ -859,8 +859,8 @@ typedef struct zro_join_config {
 /* clang-format on */
 ZRO_API void zro_join_config_init(zro_join_config *config);
 
-/* create: joinables are copied; the join works on a duplicate of the group; handles must not be destroyed before the join's last call.
- * Collective.
+/* create: joinables are copied; the join works on a duplicate of the group; handles must not be destroyed before the join's last call,
+ * but for attached optimizers, which all ranks may destroy alike.  Collective.
  *
  * destroy: local.  A rank that leaves its loop because of an error, and does not call run, calls this: the other ranks' calls under the
  * join then fail (LOST), instead of waiting for it.  If it was in the middle of an iteration, its ddp is broken, too.
@@ -881,7 +881,7 @@ ZRO_MUST zro_status zro_join_notify(zro_join *join, size_t joinable);
  *
  * STATE     throw_on_early_termination: some ranks have inputs left; this rank is in the middle of an iteration, or has destroyed one
  *           of the handles, and nothing was done
- * MISMATCH  ranks that have inputs make different calls; the text has both
+ * MISMATCH  ranks that have inputs make different calls; only some ranks have destroyed an attached optimizer; the text has both
  * LOST      a rank died, or left early */
 ZRO_MUST zro_status zro_join_run(zro_join *join);
 

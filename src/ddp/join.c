@@ -4,6 +4,7 @@
  * loop of a rank that has run out, which follows the others until all have; and what all ranks do then.
  *
  * A rank that leaves in the middle does not let the others wait: it breaks the groups in which they may wait for it. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,10 +43,11 @@ static zro__cycle *cycle_of(void *handle)
     return ((zro_ddp *)handle)->cycle;
 }
 
+/* An updater that the others have, this rank has, too: the turn has compared them. */
 static zro_status follow_ddp(void *handle, const zro__turn *turn)
 {
     zro_ddp *d = handle;
-    const zro__updater *u = turn->updater >= 0 ? zro__cycle_find(d->cycle, turn->updater) : NULL;
+    const zro__updater *u = zro__cycle_find(d->cycle, turn->updater);
 
     if (turn->deed == ZRO__FORWARD)
         return zro__ddp_shadow(d, turn->syncs);
@@ -53,8 +55,7 @@ static zro_status follow_ddp(void *handle, const zro__turn *turn)
         return zro_ddp_average(d);
     if (turn->deed == ZRO__OTHER)
         return ZRO_OK;
-    if (u == NULL)
-        return zro__fail(ZRO_ERR_STATE, "the others step an optimizer of the ddp that this rank has destroyed");
+    assert(u != NULL);
     return u->joiner->follow(u->optim, turn);
 }
 

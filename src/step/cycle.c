@@ -186,13 +186,14 @@ zro_status zro__cycle_attach(zro__cycle *c, zro__updater *u)
     zro_status st = check_params(c, u);
 
     c->stale = 1; /* also if it is refused, which other ranks may not */
+    if (!u->is_attached)
+        u->number = c->n_attached++; /* as well */
     if (st != ZRO_OK)
         return st;
     if (!u->is_attached) {
         u->next = c->updaters;
         c->updaters = u;
         u->is_attached = 1;
-        u->number = c->n_attached++;
     }
     return ZRO_OK;
 }

@@ -1075,6 +1075,55 @@ static void destroyed(zt_rank *t)
     }
 }
 
+static void attach_anew(zt_rank *t, trainee *e, zro_param *params, zro_status expected)
+{
+    zro_optim_config c = ZRO_OPTIM_CONFIG_INIT;
+    zro_param_group group = model_group(&e->m);
+
+    c.ddp = e->ddp;
+    group.params = params;
+    CHECK_STATUS(zro_optim_create(t->group, &group, 1, zro_rule_adam(), NULL, &c, &e->optim), expected);
+}
+
+/* An attached optimizer is destroyed: on all ranks, which may; on rank 1 alone, before any rank has run out or when it has itself.  All
+ * ranks are told, nothing is broken, and when the others have destroyed it, too, all go on.  The number of an optimizer counts those
+ * that were refused on one rank alone, too. */
+static void destroyed_alone(zt_rank *t)
+{
+    trainee *e = malloc(sizeof *e);
+    zro_param elsewhere[MODEL_PARAMS];
+    zro_join *join;
+
+    CHECK(e != NULL);
+    trainee_init(e, t, ATTACHED);
+    memcpy(elsewhere, e->m.params, sizeof elsewhere);
+    join = join_over(t, e, NULL);
+    CHECK_OK(iterate(e, t, 0));
+    zro_optim_destroy(e->optim);
+    attach_anew(t, e, t->rank == 1 ? elsewhere : e->m.params, t->rank == 1 ? ZRO_ERR_INVALID : ZRO_ERR_PEER);
+    attach_anew(t, e, e->m.params, ZRO_OK);
+    for (int i = 1; i < 2 + t->rank; i++)
+        CHECK_OK(iterate(e, t, i));
+    CHECK_OK(zro_join_run(join));
+    if (t->rank == 1) {
+        zro_optim_destroy(e->optim);
+        e->optim = NULL;
+    }
+    if (t->rank == 0 && t->arg == 1)
+        CHECK_STATUS(iterate(e, t, 5), ZRO_ERR_MISMATCH);
+    else
+        CHECK_STATUS(zro_join_run(join), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("rank 0 has attached optimizer 2 of joinable 0; rank 1 has destroyed attached optimizer 2 of joinable 0");
+    CHECK_TEXT("on all ranks alike, or after zro_join_run");
+    zro_optim_destroy(e->optim);
+    e->optim = NULL;
+    CHECK_OK(zro_join_run(join));
+    zro_join_destroy(join);
+    CHECK_OK(zro_ddp_check(e->ddp));
+    trainee_free(e);
+    free(e);
+}
+
 static void count_line(void *user, zro_log_level level, const char *line)
 {
     if (level == ZRO_LOG_WARN && strstr(line, "ran out of inputs 1000 iterations ago") != NULL)
@@ -1139,6 +1188,8 @@ const zt_case cases_ddp_join[] = {
     { "join_refuses_after_last", refuses, ZT_WORLD(3), ZT_ALL, 0, 0, 0, AFTER_LAST },
     { "join_refuses_interleaved", refuses, ZT_WORLD(3), ZT_ALL, 0, 0, 0, INTERLEAVED },
     { "join_destroyed", destroyed, ZT_WORLD(2), ZT_ALL, 0, 0, 0, 0 },
+    { "join_destroyed_alone", destroyed_alone, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
+    { "join_destroyed_alone_active", destroyed_alone, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 1 },
     { "join_skew", skew_warns, ZT_WORLD(2), ZT_BOTH, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
