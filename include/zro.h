@@ -863,7 +863,9 @@ ZRO_API void zro_join_config_init(zro_join_config *config);
  * but for attached optimizers, which all ranks may destroy alike.  Collective.
  *
  * destroy: local.  A rank that leaves its loop because of an error, and does not call run, calls this: the other ranks' calls under the
- * join then fail (LOST), instead of waiting for it.  If it was in the middle of an iteration, its ddp is broken, too.
+ * join then fail (LOST), instead of waiting for it.  If it was in the middle of an iteration, its ddp is broken, too.  A function that
+ * zro_join_run has called may call it, too: then the join is destroyed before zro_join_run returns, which is STATE unless all ranks
+ * had run out.
  *
  * INVALID   there are no joinables; one has other ranks than the group, or no function that shadows; an attached optimizer is listed
  *           without its ddp
@@ -880,7 +882,7 @@ ZRO_MUST zro_status zro_join_notify(zro_join *join, size_t joinable);
  * shadowed more than 1000 iterations warns once.  If it fails and no rank was lost, it may be called again.  Collective.
  *
  * STATE     throw_on_early_termination: some ranks have inputs left; this rank is in the middle of an iteration, or has destroyed one
- *           of the handles, and nothing was done
+ *           of the handles, and nothing was done; it is in zro_join_run already, or a function that this has called destroyed the join
  * MISMATCH  ranks that have inputs make different calls; only some ranks have destroyed an attached optimizer; the text has both
  * LOST      a rank died, or left early */
 ZRO_MUST zro_status zro_join_run(zro_join *join);
