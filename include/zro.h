@@ -733,7 +733,7 @@ ZRO_MUST zro_status zro_sample_indices(size_t n, int rank, int size, const zro_s
 /* A hook gets one bucket after another, in the same order on all ranks, on the library's thread.  It may make collective calls on
  * zro_bucket_group, must leave its result, the same on all ranks, in the buffer, and must not call the ddp or an optimizer.  If it
  * fails on one rank, the iteration fails on all; but a rank that fails before a collective call of the hook leaves the others in
- * that call, and the ddp breaks.
+ * that call, and the ddp breaks (MISMATCH).  The rank whose hook fails gets its status and text, and the others a text that has them.
  *
  * index, is_last: the bucket's number, and whether it is the last one of the iteration.
  * buffer: all gradients of the bucket one after another; *count elements of *dtype.  These are the gradients themselves where they
