@@ -733,7 +733,7 @@ ZRO_MUST zro_status zro_sample_indices(size_t n, int rank, int size, const zro_s
 /* A hook gets one bucket after another, in the same order on all ranks, on the library's thread.  It may make collective calls on
  * zro_bucket_group, must leave its result, the same on all ranks, in the buffer, and must not call the ddp or an optimizer.  If it
  * fails on one rank, the iteration fails on all; but a rank that fails before a collective call of the hook leaves the others in
- * that call, and the ddp breaks.
+ * that call, and the ddp breaks (MISMATCH).  The rank whose hook fails gets its status and text, and the others a text that has them.
  *
  * index, is_last: the bucket's number, and whether it is the last one of the iteration.
  * buffer: all gradients of the bucket one after another; *count elements of *dtype.  These are the gradients themselves where they
@@ -859,11 +859,13 @@ typedef struct zro_join_config {
 /* clang-format on */
 ZRO_API void zro_join_config_init(zro_join_config *config);
 
-/* create: joinables are copied; the join works on a duplicate of the group; handles must not be destroyed before the join's last call.
- * Collective.
+/* create: joinables are copied; the join works on a duplicate of the group; handles must not be destroyed before the join's last call,
+ * but for attached optimizers, which all ranks may destroy alike.  Collective.
  *
  * destroy: local.  A rank that leaves its loop because of an error, and does not call run, calls this: the other ranks' calls under the
- * join then fail (LOST), instead of waiting for it.  If it was in the middle of an iteration, its ddp is broken, too.
+ * join then fail (LOST), instead of waiting for it.  If it was in the middle of an iteration, its ddp is broken, too.  A function that
+ * zro_join_run has called may call it, too: then the join is destroyed before zro_join_run returns, which is STATE unless all ranks
+ * had run out.
  *
  * INVALID   there are no joinables; one has other ranks than the group, or no function that shadows; an attached optimizer is listed
  *           without its ddp
@@ -880,8 +882,8 @@ ZRO_MUST zro_status zro_join_notify(zro_join *join, size_t joinable);
  * shadowed more than 1000 iterations warns once.  If it fails and no rank was lost, it may be called again.  Collective.
  *
  * STATE     throw_on_early_termination: some ranks have inputs left; this rank is in the middle of an iteration, or has destroyed one
- *           of the handles, and nothing was done
- * MISMATCH  ranks that have inputs make different calls; the text has both
+ *           of the handles, and nothing was done; it is in zro_join_run already, or a function that this has called destroyed the join
+ * MISMATCH  ranks that have inputs make different calls; only some ranks have destroyed an attached optimizer; the text has both
  * LOST      a rank died, or left early */
 ZRO_MUST zro_status zro_join_run(zro_join *join);
 

@@ -322,6 +322,13 @@ const void *zro__payload_of(const zro__board *board, int rank)
                                      : mirror_of(board, rank)->payload[board->number % 2];
 }
 
+zro_status zro__refusal_of(const zro__board *board, int rank)
+{
+    const zro__header *header = zro__header_of(board, rank);
+
+    return header->flags & ZRO__HEADER_REFUSES ? (zro_status)header->weight : ZRO_OK;
+}
+
 uint64_t zro__arrived_of(const zro__board *board, int rank)
 {
     return zro__arrived(zro__arrivals_of(board, rank));
@@ -380,19 +387,32 @@ static int same_operation(const zro__header *a, const zro__header *b)
            && a->tag == b->tag && (a->handle == b->handle || ((a->flags | b->flags) & ZRO__HEADER_REFUSES) != 0);
 }
 
+/* What a rank has called and, where it refuses that, why: often it would have called the same as the others, had it not failed. */
+static const char *describe(const zro__board *board, int rank, char *text, size_t bytes)
+{
+    const zro_status refusal = zro__refusal_of(board, rank);
+    char what[160];
+
+    zro__header_text(zro__header_of(board, rank), what, sizeof what);
+    if (refusal == ZRO_OK)
+        snprintf(text, bytes, "%s", what);
+    else
+        snprintf(text, bytes, "%s, which failed there: %s: %s", what, zro_status_name(refusal),
+                 (const char *)zro__payload_of(board, rank));
+    return text;
+}
+
 /* The first rank that differs from rank 0 is the same for everybody, so all ranks find the same words. */
 static zro_status compare_headers(zro__board *board)
 {
     const zro__header *first = zro__header_of(board, 0);
-    char name[64], zero[64], a[160], b[160];
+    char name[64], zero[64], a[400], b[400];
 
     for (int r = 1; r < board->size; r++) {
-        const zro__header *other = zro__header_of(board, r);
-
-        if (same_operation(first, other))
+        if (same_operation(first, zro__header_of(board, r)))
             continue;
-        zro__header_text(first, a, sizeof a);
-        zro__header_text(other, b, sizeof b);
+        describe(board, 0, a, sizeof a);
+        describe(board, r, b, sizeof b);
         zro__fail(ZRO_ERR_MISMATCH, "the ranks called different things: %s %s; %s %s%s",
                   zro__rank_name(board, 0, zero, sizeof zero), a, zro__rank_name(board, r, name, sizeof name), b,
                   strcmp(a, b) == 0 ? " with other counts or settings" : "");

@@ -74,7 +74,7 @@ typedef struct zro__header {
 
 #define ZRO__HEADER_IN_SLOW UINT32_C(1)  /* this rank neither reads pieces in place, nor are its own read so */
 #define ZRO__HEADER_OUT_SLOW UINT32_C(2) /* the same of results, and of writing */
-#define ZRO__HEADER_REFUSES UINT32_C(4)  /* this rank cannot take part: the operation is refused on all ranks */
+#define ZRO__HEADER_REFUSES UINT32_C(4)  /* this rank refuses the operation; its payload begins with the reason */
 #define ZRO__HEADER_NO_DTYPE UINT8_MAX
 
 _Static_assert(sizeof(zro__header) == 64, "a header is a cache line");
@@ -233,6 +233,9 @@ uint64_t zro__arrived(zro__arrival *arrived);
 zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header);
 const zro__header *zro__header_of(const zro__board *board, int rank);
 const void *zro__payload_of(const zro__board *board, int rank);
+
+/* After gather_arrivals: OK, or the status with which a rank refuses the operation. */
+zro_status zro__refusal_of(const zro__board *board, int rank);
 
 /* Waits until the word, which `rank` posts, has reached `target`.  The only wait for peers inside operations.  Several waits that
  * are one to the program share a deadline: *waited_ms is what they have taken so far; NULL: this one has a deadline of its own.

@@ -8,38 +8,45 @@
 
 enum { BALLOT_VOTE = 1, BALLOT_AGREE = 2, BALLOT_NUMBER = 3 }; /* tags of headers: ranks that vote differently are told apart */
 
-/* A ballot is the payload of an arrival: this, then the error text and the description, both ended by a zero byte. */
-typedef struct ballot {
-    uint64_t number;
-    int32_t code;
-    char texts[];
-} ballot;
-
+/* A ballot is the payload of an arrival: the error text and the description, both ended by a zero byte, then the number.  The status of a
+ * rank that fails stands in its header, as that of any rank that refuses an operation. */
 enum { DESCRIPTION_BYTES = 4096 };
 
-_Static_assert(sizeof(ballot) + ZRO__TEXT_BYTES + DESCRIPTION_BYTES <= ZRO__PAYLOAD_BYTES, "a ballot is a payload");
+_Static_assert(ZRO__TEXT_BYTES + DESCRIPTION_BYTES + sizeof(uint64_t) <= ZRO__PAYLOAD_BYTES, "a ballot is a payload");
 
-static const char *description_of(const ballot *b)
+static const char *description_of(const char *ballot)
 {
-    return b->texts + strlen(b->texts) + 1;
+    return ballot + strlen(ballot) + 1;
+}
+
+static uint64_t number_of(const char *ballot)
+{
+    const char *description = description_of(ballot);
+    uint64_t number;
+
+    memcpy(&number, description + strlen(description) + 1, sizeof number);
+    return number;
 }
 
 static zro_status cast_ballots(zro__board *board, zro__call call, uint64_t tag, zro_status mine, const char *description,
                                uint64_t number)
 {
     zro__header header = { .call = (uint8_t)call, .dtype = ZRO__HEADER_NO_DTYPE, .root = -1, .tag = tag };
-    ballot *b = zro__payload(board);
+    char *ballot = zro__payload(board), *end;
     zro_status st = zro__verdict_get(board->control);
-    char *end;
 
     if (st != ZRO_OK) /* peers may still read the payload that this rank wrote two operations ago */
         return st;
-    b->number = number;
-    b->code = (int32_t)mine;
-    snprintf(b->texts, ZRO__TEXT_BYTES, "%s", mine == ZRO_OK ? "" : zro_last_error());
-    end = b->texts + strlen(b->texts) + 1;
+    if (mine != ZRO_OK) {
+        header.flags = ZRO__HEADER_REFUSES;
+        header.weight = (double)mine;
+    }
+    snprintf(ballot, ZRO__TEXT_BYTES, "%s", mine == ZRO_OK ? "" : zro_last_error());
+    end = ballot + strlen(ballot) + 1;
     snprintf(end, DESCRIPTION_BYTES, "%s", description);
-    st = zro__arrive(board, &header, (size_t)(end + strlen(end) + 1 - (char *)b));
+    end += strlen(end) + 1;
+    memcpy(end, &number, sizeof number);
+    st = zro__arrive(board, &header, (size_t)(end - ballot) + sizeof number);
     return st != ZRO_OK ? st : zro__gather_arrivals(board, 0);
 }
 
@@ -49,15 +56,15 @@ static zro_status count_ballots(zro__board *board, zro_status mine)
     char name[64];
 
     for (int r = 0; r < board->size; r++) {
-        const ballot *b = zro__payload_of(board, r);
+        const zro_status code = zro__refusal_of(board, r);
 
-        if (b->code == ZRO_OK)
+        if (code == ZRO_OK)
             continue;
         if (mine != ZRO_OK) /* a failing rank keeps its own status; its text stands in its own ballot */
-            return zro__fail(mine, "%s", ((const ballot *)zro__payload_of(board, board->rank))->texts);
-        zro__rank_name(board, r, name, sizeof name);
-        return zro__fail(b->code == ZRO_ERR_MISMATCH ? ZRO_ERR_MISMATCH : ZRO_ERR_PEER, "%s: %s: %s", name,
-                         zro_status_name((zro_status)b->code), b->texts);
+            return zro__fail(mine, "%s", (const char *)zro__payload_of(board, board->rank));
+        return zro__fail(code == ZRO_ERR_MISMATCH ? ZRO_ERR_MISMATCH : ZRO_ERR_PEER, "%s: %s: %s",
+                         zro__rank_name(board, r, name, sizeof name), zro_status_name(code),
+                         (const char *)zro__payload_of(board, r));
     }
     return ZRO_OK;
 }
@@ -98,7 +105,7 @@ zro_status zro__agree(zro__board *board, zro__call call, const char *what, const
         st = count_ballots(board, mine);
     if (st != ZRO_OK)
         return st;
-    *number = ((const ballot *)zro__payload_of(board, zro__first_near(board)))->number;
+    *number = number_of(zro__payload_of(board, zro__first_near(board)));
     first = description_of(zro__payload_of(board, 0));
     for (int r = 1; r < board->size; r++) {
         other = description_of(zro__payload_of(board, r));
@@ -116,6 +123,6 @@ zro_status zro__is_same(zro__board *board, zro__call call, uint64_t number, int 
 
     *same = st == ZRO_OK;
     for (int r = 0; r < board->size && *same; r++)
-        *same = ((const ballot *)zro__payload_of(board, r))->number == number;
+        *same = number_of(zro__payload_of(board, r)) == number;
     return st;
 }

@@ -2,7 +2,8 @@
  *
  * Ranks first tell each other which gradients they have: what no rank has stays absent, and what this rank does not have is zeros in
  * the buffer.  If the gradients of a bucket lie next to each other, they are the buffer; otherwise they are copied, into memory for
- * the largest bucket.  A hook that fails on one rank fails the iteration on all. */
+ * the largest bucket.  A hook that fails on one rank fails the iteration on all, and that rank keeps its status and text. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/param.h"
@@ -106,6 +107,21 @@ static void unpack(zro_ddp *d, const zro__bucket *b, const char *base)
     }
 }
 
+/* The ranks vote on what their hooks returned.  A hook that fails before a collective call leaves the others in that call, and the vote
+ * breaks the group with a verdict; its own rank must still learn what has failed. */
+static zro_status vote(const zro_ddp *d, zro_status mine)
+{
+    char why[ZRO__TEXT_BYTES], verdict[ZRO__TEXT_BYTES];
+    zro_status st;
+
+    snprintf(why, sizeof why, "%s", mine != ZRO_OK ? zro_last_error() : "");
+    st = zro__cycle_vote(d->cycle, ZRO__CALL_DDP_BUCKET, mine);
+    if (mine == ZRO_OK || st == mine)
+        return st;
+    snprintf(verdict, sizeof verdict, "%s", zro_last_error());
+    return zro__fail(mine, "%.500s (and the ddp is broken: %.450s)", why, verdict);
+}
+
 zro_status zro__ddp_run_hook(void *user, zro__bucket *b)
 {
     zro_ddp *d = user;
@@ -130,7 +146,7 @@ zro_status zro__ddp_run_hook(void *user, zro__bucket *b)
     st = d->hook(d->hook_user, &seen);
     if (st == ZRO_OK)
         st = zro__bucket_bring_back(&seen, buffer, type);
-    st = zro__cycle_vote(d->cycle, ZRO__CALL_DDP_BUCKET, st);
+    st = vote(d, st);
     if (st == ZRO_OK)
         unpack(d, b, buffer);
     return st;

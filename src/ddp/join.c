@@ -4,6 +4,7 @@
  * loop of a rank that has run out, which follows the others until all have; and what all ranks do then.
  *
  * A rank that leaves in the middle does not let the others wait: it breaks the groups in which they may wait for it. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct zro_join {
     zro_join_config config;
     zro_joinable *list; /* copies of the program's */
     int said_skew;
+    int is_doomed; /* a function that zro_join_run called has destroyed the join, which ends with that call */
     zro__arena arena;
 };
 
@@ -42,10 +44,11 @@ static zro__cycle *cycle_of(void *handle)
     return ((zro_ddp *)handle)->cycle;
 }
 
+/* An updater that the others have, this rank has, too: the turn has compared them. */
 static zro_status follow_ddp(void *handle, const zro__turn *turn)
 {
     zro_ddp *d = handle;
-    const zro__updater *u = turn->updater >= 0 ? zro__cycle_find(d->cycle, turn->updater) : NULL;
+    const zro__updater *u = zro__cycle_find(d->cycle, turn->updater);
 
     if (turn->deed == ZRO__FORWARD)
         return zro__ddp_shadow(d, turn->syncs);
@@ -53,8 +56,7 @@ static zro_status follow_ddp(void *handle, const zro__turn *turn)
         return zro_ddp_average(d);
     if (turn->deed == ZRO__OTHER)
         return ZRO_OK;
-    if (u == NULL)
-        return zro__fail(ZRO_ERR_STATE, "the others step an optimizer of the ddp that this rank has destroyed");
+    assert(u != NULL);
     return u->joiner->follow(u->optim, turn);
 }
 
@@ -296,7 +298,7 @@ static void desert(zro_join *j)
     for (size_t i = 0; i < j->base.n; i++)
         if (j->base.cycles[i] != NULL && !j->base.cycles[i]->is_closed && j->base.cycles[i]->group != NULL)
             zro__cycle_cancel(j->base.cycles[i], "its join");
-    zro__fail(ZRO_ERR_LOST, "%s left a join before its end: it called zro_join_destroy without zro_join_run",
+    zro__fail(ZRO_ERR_LOST, "%s left a join before its end: it called zro_join_destroy before zro_join_run had returned",
               zro__rank_name(board, board->rank, name, sizeof name));
     (void)zro__break(board, ZRO_ERR_LOST, board->rank);
 }
@@ -308,6 +310,10 @@ void zro_join_destroy(zro_join *j)
 
     if (j == NULL)
         return;
+    if (j->base.follows) { /* a function that run has called does this, and run needs the join when that returns */
+        j->is_doomed = 1;
+        return;
+    }
     seat = j->base.group->seat;
     is_alive = zro__view_is_alive(seat->view);
     if (is_alive && j->base.is_under_way)
@@ -418,28 +424,9 @@ static void say_skew(zro_join *j)
         SKEW);
 }
 
-static zro_status finish(zro_join *j)
-{
-    const int root = j->base.highest, is_last = j->base.is_active;
-    const zro_join_info info = info_of(j);
-    zro_status st = ZRO_OK;
-
-    for (size_t i = 0; st == ZRO_OK && i < j->base.n; i++) {
-        const zro_joinable *it = &j->list[i];
-        const int is_first = j->base.cycles[i] != NULL && j->base.cycles[i]->joinable == (int32_t)i;
-
-        (void)ZRO__POINT("join.finish");
-        if (is_first)
-            st = joiner_of(actor_of(j, i))->finish(actor_of(j, i)->user, root);
-        if (st == ZRO_OK && it->post != NULL)
-            st = it->post(it->user, &info, is_last);
-    }
-    return st;
-}
-
 /* A handle that is gone cannot follow; and in the middle of an iteration the others wait for this rank's gradients, and would not come
- * to a turn. */
-static zro_status check_run(const zro_join *j)
+ * to a turn.  Functions that run calls can make it so, too. */
+static zro_status check_handles(const zro_join *j)
 {
     for (size_t i = 0; i < j->base.n; i++) {
         const zro__cycle *cycle = j->base.cycles[i];
@@ -458,33 +445,78 @@ static zro_status check_run(const zro_join *j)
     return ZRO_OK;
 }
 
-zro_status zro_join_run(zro_join *j)
+static zro_status finish(zro_join *j)
+{
+    const int root = j->base.highest, is_last = j->base.is_active;
+    const zro_join_info info = info_of(j);
+    zro_status st = ZRO_OK;
+
+    for (size_t i = 0; st == ZRO_OK && i < j->base.n; i++) {
+        const zro_joinable *it = &j->list[i];
+        const int is_first = j->base.cycles[i] != NULL && j->base.cycles[i]->joinable == (int32_t)i;
+
+        (void)ZRO__POINT("join.finish");
+        st = check_handles(j);
+        if (st == ZRO_OK && is_first)
+            st = joiner_of(actor_of(j, i))->finish(actor_of(j, i)->user, root);
+        if (st == ZRO_OK && it->post != NULL)
+            st = it->post(it->user, &info, is_last);
+    }
+    return st;
+}
+
+/* Until all ranks have run out. */
+static zro_status follow_all(zro_join *j)
 {
     const zro__turn mine = { .deed = ZRO__RAN_OUT };
-    zro_status st = check_handle(j, "join_run");
     zro__turn turn;
+    zro_status st;
 
-    if (st == ZRO_OK)
-        st = check_run(j);
+    while (!j->is_doomed) {
+        (void)ZRO__POINT("join.turn");
+        st = check_handles(j);
+        if (st == ZRO_OK)
+            st = zro__join_turn(&j->base, &mine, &turn);
+        if (st == ZRO_ERR_PEER) /* a rank that has inputs refuses its iteration: theirs to tell and to mend, too */
+            continue;
+        if (st != ZRO_OK)
+            return st;
+        if (j->base.n_active == 0)
+            return finish(j);
+        st = follow(j, &turn);
+        if (st != ZRO_OK && !goes_on(j, &turn, st))
+            return st;
+        say_skew(j);
+    }
+    return zro__fail(ZRO_ERR_STATE,
+                     "join_run: a function that it called (of a joinable, a hook or a rule) has destroyed the join "
+                     "before all ranks had run out of inputs: this rank follows the others no more");
+}
+
+/* Destroys the join that was destroyed inside of run.  Its end may have a text for the others, which is not this rank's. */
+static zro_status end_doomed(zro_join *j, zro_status st)
+{
+    char why[ZRO__TEXT_BYTES];
+
+    snprintf(why, sizeof why, "%s", st != ZRO_OK ? zro_last_error() : "");
+    zro_join_destroy(j);
+    return st != ZRO_OK ? zro__fail(st, "%s", why) : ZRO_OK;
+}
+
+zro_status zro_join_run(zro_join *j)
+{
+    zro_status st = check_handle(j, "join_run");
+
+    if (st == ZRO_OK && j->base.follows)
+        st = zro__fail(ZRO_ERR_STATE,
+                       "join_run: this rank is in zro_join_run already, and a function that it called (of a joinable, a hook "
+                       "or a rule) calls it again: return from that function, and the first call follows the others");
     if (st != ZRO_OK || j->config.enable == ZRO_OFF)
         return st;
     j->base.follows = 1;
-    for (;;) {
-        (void)ZRO__POINT("join.turn");
-        st = zro__join_turn(&j->base, &mine, &turn);
-        if (st == ZRO_ERR_PEER) /* a rank that has inputs refuses its iteration: theirs to tell and to mend, too */
-            continue;
-        if (st != ZRO_OK || j->base.n_active == 0)
-            break;
-        st = follow(j, &turn);
-        if (st != ZRO_OK && !goes_on(j, &turn, st))
-            break;
-        say_skew(j);
-    }
-    if (st == ZRO_OK)
-        st = finish(j);
+    st = follow_all(j);
     j->base.follows = 0;
     if (st == ZRO_OK)
         begin(j);
-    return st;
+    return j->is_doomed ? end_doomed(j, st) : st;
 }

@@ -542,6 +542,8 @@ static __attribute__((noinline)) zro_status work(zro__cycle *c, zro__bucket *b)
         st = update_earlier(c, b, st);
     (void)ZRO__POINT(is_last ? "cycle.last" : "cycle.reduce");
     st = reduce(c, b, st);
+    if (st != ZRO_OK && zro__is_broken(c->group->ranks.board.control)) /* nothing follows, and only this tells why */
+        return st;
     for (const zro__share *s = b->shares; s != NULL; s = s->next)
         if (zro__cycle_row(c, s->updater)->update == ZRO__AT_BUCKET || (is_last && !zro__updater_measures_first(s->updater)))
             st = update_share(c, b, s, st);

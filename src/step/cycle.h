@@ -85,7 +85,7 @@ typedef struct zro__cycle {
     zro__bucket_fn hook;   /* or NULL */
     void *hook_user;
     zro__updater *updaters; /* attached ones */
-    int32_t n_attached;     /* how many there have been */
+    int32_t n_attached;     /* how many there have been, and were refused; the same on all ranks */
     size_t *order;          /* the parameters bucket after bucket */
     size_t *lengths;        /* of the buckets */
     size_t *bucket_of;      /* by parameter */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "group/group.h"
 #include "step/cycle.h"
@@ -116,6 +117,64 @@ static zro_status check_between(const zro__join *j)
     return ZRO_OK;
 }
 
+/* ---- attached optimizers ---- */
+
+static uint64_t hash_attached(const zro__join *j)
+{
+    uint64_t hash = ZRO__HASH_START;
+
+    for (size_t i = 0; i < j->n; i++)
+        for (const zro__updater *u = j->cycles[i] != NULL ? j->cycles[i]->updaters : NULL; u != NULL; u = u->next)
+            hash = zro__hash_word(hash, (uint64_t)i << 32 | (uint32_t)u->number);
+    return hash;
+}
+
+/* How many optimizers have been attached to a joinable, whether they are alive or not. */
+static size_t count_attached(const zro__join *j, size_t joinable)
+{
+    return j->cycles[joinable] != NULL ? (size_t)j->cycles[joinable]->n_attached : 0;
+}
+
+/* The i-th of those of all joinables. */
+static void describe_attached(const void *user, size_t i, char *text, size_t bytes)
+{
+    const zro__join *j = user;
+    size_t at = 0;
+
+    for (; i >= count_attached(j, at); at++)
+        i -= count_attached(j, at);
+    snprintf(text, bytes, "%sattached optimizer %zu of joinable %zu",
+             zro__cycle_find(j->cycles[at], (int32_t)i) != NULL ? "" : "destroyed ", i, at);
+}
+
+/* All ranks have seen that their hashes differ, and find the optimizer. */
+static zro_status compare_attached(zro__join *j)
+{
+    zro__claim claim = {
+        .what = "under a join attached optimizers must be destroyed on all ranks alike, or after zro_join_run, and "
+                "they",
+        .hash = hash_attached(j),
+        .describe = describe_attached,
+        .user = j,
+        .otherwise = "different optimizers are attached to the ddps of a join on different ranks"
+    };
+    zro_status st = zro__enter(j->group);
+
+    for (size_t i = 0; i < j->n; i++)
+        claim.n += count_attached(j, i);
+    return st == ZRO_OK ? zro__leave(j->group, zro__claim_agree(&j->group->ranks.board, ZRO__CALL_JOIN, &claim, ZRO_OK)) : st;
+}
+
+static int is_attached_alike(const zro__join *j)
+{
+    for (int r = 1; r < j->group->ranks.board.size; r++)
+        if (j->turns[r].attached != j->turns[0].attached)
+            return 0;
+    return 1;
+}
+
+/* ---- turns ---- */
+
 /* The lowest rank that refuses; -1: none does. */
 static int find_refusal(const zro__join *j)
 {
@@ -133,24 +192,27 @@ static zro_status vote(zro__join *j, zro_status st)
 }
 
 /* `st`: what this rank refuses with, or OK. */
-static zro_status turn(zro__join *j, const zro__turn *mine, zro_status st, zro__turn *out)
+static zro_status turn(zro__join *j, zro__turn mine, zro_status st, zro__turn *out)
 {
     char why[ZRO__TEXT_BYTES], name[64];
     zro_status met;
     int odd, refusal;
 
     snprintf(why, sizeof why, "%s", st != ZRO_OK ? zro_last_error() : "");
-    met = zro__all_gather_as(j->group, ZRO__CALL_JOIN, mine, j->turns, sizeof *mine, ZRO_U8);
+    mine.attached = hash_attached(j);
+    met = zro__all_gather_as(j->group, ZRO__CALL_JOIN, &mine, j->turns, sizeof mine, ZRO_U8);
     if (met != ZRO_OK)
         return met;
     odd = look(j);
     refusal = find_refusal(j);
     *out = j->turns[refusal >= 0 ? refusal : j->lowest];
     j->is_under_way |= out->deed != ZRO__OTHER;
-    if (j->n_active == 0)
-        return ZRO_OK;
     if (refusal >= 0)
         return vote(j, st == ZRO_OK ? ZRO_OK : zro__fail(st, "%s", why));
+    if (!is_attached_alike(j))
+        return compare_attached(j);
+    if (j->n_active == 0)
+        return ZRO_OK;
     if (odd >= 0)
         return disagree(j, odd);
     if (zro__join_has_shadows(j) && j->throws)
@@ -171,7 +233,7 @@ zro_status zro__join_turn(zro__join *j, const zro__turn *mine, zro__turn *out)
 {
     zro_status st = check_between(j);
 
-    return st == ZRO_OK ? turn(j, mine, ZRO_OK, out) : st;
+    return st == ZRO_OK ? turn(j, *mine, ZRO_OK, out) : st;
 }
 
 zro_status zro__join_refuse(zro__join *j, int32_t joinable, zro_status st)
@@ -179,7 +241,7 @@ zro_status zro__join_refuse(zro__join *j, int32_t joinable, zro_status st)
     const zro__turn mine = { .deed = ZRO__REFUSE, .joinable = joinable, .updater = -1 };
     zro__turn out;
 
-    return turn(j, &mine, st, &out);
+    return turn(j, mine, st, &out);
 }
 
 int zro__join_has_shadows(const zro__join *j)

@@ -6,6 +6,9 @@
  * everything, in the order in which the others do it, and still owns, reduces and updates what it owned before.  When all have run
  * out the join is over.
  *
+ * Each rank also says which optimizers are attached to the ddps of the join, since all of them take part in every iteration and in the
+ * end of the join.  One that only some ranks have destroyed is found in the next turn.
+ *
  * What a rank may change by itself between two calls (values of parameter groups, loss scale, requires_grad) shadows take from the
  * lowest rank that is active. */
 #ifndef ZRO_STEP_TURN_H
@@ -36,6 +39,7 @@ typedef struct zro__turn {
     int32_t updater;   /* of an attached optimizer its number; -1: of none */
     int32_t syncs;     /* FORWARD: gradients travel */
     double numbers[2]; /* CLIP_NORM, CLIP_VALUE: the largest norm, or value; CLIP_NORM, MEASURE_NORM: which norm that is */
+    uint64_t attached; /* a hash of the attached optimizers that this rank has not destroyed; set by the turn */
 } zro__turn;
 
 #define ZRO__TURN_OF_ALL ((zro__turn){ .deed = ZRO__OTHER })
@@ -69,7 +73,7 @@ typedef struct zro__joiner {
  *
  * STATE     this rank is in the middle of an iteration that syncs, where ranks that have run out would not come to the turn: local; or a
  *           rank has run out, and that ends the join, or only all ranks can do this together
- * MISMATCH  the ranks are about to do different things, on all ranks
+ * MISMATCH  the ranks are about to do different things, or only some of them have destroyed an attached optimizer; on all ranks
  * PEER      another rank refuses the iteration that *out names: nothing is done */
 zro_status zro__join_turn(zro__join *join, const zro__turn *mine, zro__turn *out);
 

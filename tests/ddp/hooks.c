@@ -1,5 +1,6 @@
 /* Hooks, and the buckets that they see. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,6 +162,16 @@ static zro_status failing(void *user, zro_bucket *b)
     return st == ZRO_OK && at == now ? zro_error_set(ZRO_ERR_UNSUPPORTED, "the hook of the test fails") : st;
 }
 
+/* Fails before the collective call that the others make. */
+static zro_status failing_first(void *user, zro_bucket *b)
+{
+    const seen *s = user;
+
+    if (s->fails_at == (int)zro_bucket_index(b))
+        return zro_error_set(ZRO_ERR_UNSUPPORTED, "the hook of the test fails first");
+    return zro_hook_all_reduce(NULL, b);
+}
+
 /* ---- cases ---- */
 
 enum { TWO, OWN, BF16, F16, KINDS };
@@ -268,6 +279,41 @@ static void hook_fails(zt_rank *t)
     free(s);
 }
 
+/* On the last rank, while the others are in a collective call of the hook: the ddp breaks.  That rank keeps its status and text; the
+ * others are told who has failed, and why. */
+static void hook_fails_first(zt_rank *t)
+{
+    const int is_last = t->rank == t->size - 1;
+    zro_optim_config config = ZRO_OPTIM_CONFIG_INIT;
+    seen *s = malloc(sizeof *s);
+    char who[64];
+    course r;
+
+    CHECK(s != NULL);
+    memset(s, 0, sizeof *s);
+    snprintf(who, sizeof who, "rank %d operation", t->size - 1);
+    s->r = &r;
+    s->fails_at = -1;
+    course_init(&r, t, COURSE_HANDED, COURSE_MAX);
+    r.config.hook = failing_first;
+    r.config.hook_user = s;
+    config.overlap = (zro_overlap)t->arg;
+    course_create(&r, momentum, &config);
+    course_train(&r, 2);
+    CHECK_OK(zro_ddp_forward(r.ddp));
+    course_batch(&r);
+    s->fails_at = is_last ? 1 : -1;
+    course_ready(&r);
+    CHECK_STATUS(zro_ddp_backward_end(r.ddp), is_last ? ZRO_ERR_UNSUPPORTED : ZRO_ERR_MISMATCH);
+    CHECK_TEXT("the hook of the test fails first");
+    CHECK_TEXT(is_last ? "the ddp is broken" : who);
+    CHECK_STATUS(zro_optim_step(r.optim, NULL), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("a bucket of a ddp, which failed there: UNSUPPORTED: the hook of the test fails first");
+    CHECK_OK(zro_barrier(t->group));
+    course_free(&r);
+    free(s);
+}
+
 /* The buckets are these: in `order`, or as at creation. */
 static void check_buckets(const course *r, const size_t *order)
 {
@@ -325,6 +371,8 @@ const zt_case cases_ddp_hooks[] = {
     { "ddp_hooks_two", hooks, ZT_WORLD(4), ZT_ALL, ZT_TWO_MACHINES, 0, 0, 0 },
     { "ddp_hook_changes", hook_changes, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_hook_fails", hook_fails, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "ddp_hook_fails_first", hook_fails_first, SEVERAL, ZT_ALL, 0, 0, 0, ZRO_OVERLAP_OFF },
+    { "ddp_hook_fails_first_overlap", hook_fails_first, SEVERAL, ZT_ALL, 0, 0, 0, ZRO_OVERLAP_INTERLEAVED },
     { "ddp_buckets", buckets, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };

@@ -1075,6 +1075,177 @@ static void destroyed(zt_rank *t)
     }
 }
 
+static void attach_anew(zt_rank *t, trainee *e, zro_param *params, zro_status expected)
+{
+    zro_optim_config c = ZRO_OPTIM_CONFIG_INIT;
+    zro_param_group group = model_group(&e->m);
+
+    c.ddp = e->ddp;
+    group.params = params;
+    CHECK_STATUS(zro_optim_create(t->group, &group, 1, zro_rule_adam(), NULL, &c, &e->optim), expected);
+}
+
+/* An attached optimizer is destroyed: on all ranks, which may; on rank 1 alone, before any rank has run out or when it has itself.  All
+ * ranks are told, nothing is broken, and when the others have destroyed it, too, all go on.  One that was refused has no
+ * number, wherever that was. */
+static void destroyed_alone(zt_rank *t)
+{
+    trainee *e = malloc(sizeof *e);
+    zro_param elsewhere[MODEL_PARAMS];
+    zro_join *join;
+
+    CHECK(e != NULL);
+    trainee_init(e, t, ATTACHED);
+    memcpy(elsewhere, e->m.params, sizeof elsewhere);
+    join = join_over(t, e, NULL);
+    CHECK_OK(iterate(e, t, 0));
+    zro_optim_destroy(e->optim);
+    attach_anew(t, e, t->rank == 1 ? elsewhere : e->m.params, t->rank == 1 ? ZRO_ERR_INVALID : ZRO_ERR_PEER);
+    attach_anew(t, e, e->m.params, ZRO_OK);
+    for (int i = 1; i < 2 + t->rank; i++)
+        CHECK_OK(iterate(e, t, i));
+    CHECK_OK(zro_join_run(join));
+    if (t->rank == 1) {
+        zro_optim_destroy(e->optim);
+        e->optim = NULL;
+    }
+    if (t->rank == 0 && t->arg == 1)
+        CHECK_STATUS(iterate(e, t, 5), ZRO_ERR_MISMATCH);
+    else
+        CHECK_STATUS(zro_join_run(join), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("rank 0 has attached optimizer 1 of joinable 0; rank 1 has destroyed attached optimizer 1 of joinable 0");
+    CHECK_TEXT("on all ranks alike, or after zro_join_run");
+    zro_optim_destroy(e->optim);
+    e->optim = NULL;
+    CHECK_OK(zro_join_run(join));
+    zro_join_destroy(join);
+    CHECK_OK(zro_ddp_check(e->ddp));
+    trainee_free(e);
+    free(e);
+}
+
+/* ---- what a joinable's functions may not do, or only in part ---- */
+
+typedef struct meddler {
+    zro_join *join;
+    trainee *e;
+    int runs, destroys, destroys_ddp; /* what its functions do to the join; to the ddp */
+    int n;                            /* how often they were called */
+} meddler;
+
+static zro_status meddle(meddler *it)
+{
+    it->n++;
+    if (it->runs) {
+        CHECK_STATUS(zro_join_run(it->join), ZRO_ERR_STATE);
+        CHECK_TEXT("join_run: this rank is in zro_join_run already");
+    }
+    if (it->destroys)
+        zro_join_destroy(it->join);
+    if (it->destroys_ddp) {
+        zro_ddp_destroy(it->e->ddp);
+        it->e->ddp = NULL;
+    }
+    return ZRO_OK;
+}
+
+static zro_status meddling_shadow(void *user, const zro_join_info *info)
+{
+    (void)info;
+    return meddle(user);
+}
+
+static zro_status meddling_post(void *user, const zro_join_info *info, int is_last)
+{
+    (void)info, (void)is_last;
+    return meddle(user);
+}
+
+static void meddler_init(meddler *it, zt_rank *t, int posts)
+{
+    zro_joinable list[2] = { ZRO_JOINABLE_INIT, ZRO_JOINABLE_INIT };
+
+    memset(it, 0, sizeof *it);
+    it->e = malloc(sizeof *it->e);
+    CHECK(it->e != NULL);
+    trainee_init(it->e, t, ATTACHED);
+    list[0].shadow = meddling_shadow;
+    list[0].post = posts ? meddling_post : NULL;
+    list[0].user = it;
+    CHECK_OK(zro_ddp_joinable(it->e->ddp, &list[1]));
+    CHECK_OK(zro_join_create(t->group, list, 2, NULL, &it->join));
+}
+
+static void meddler_free(meddler *it)
+{
+    trainee_free(it->e);
+    free(it->e);
+}
+
+/* It is STATE to run the join again, and everything else goes on. */
+static void run_inside(zt_rank *t)
+{
+    meddler it;
+
+    meddler_init(&it, t, 1);
+    it.runs = 1;
+    for (int i = 0; t->rank == 0 && i < 2; i++) {
+        CHECK_OK(iterate(it.e, t, i));
+        CHECK_OK(zro_join_notify(it.join, 0));
+    }
+    CHECK_OK(zro_join_run(it.join));
+    CHECK(it.n == (t->rank == 0 ? 1 : 3));
+    model_check_ranks(&it.e->m, t->group);
+    zro_join_destroy(it.join);
+    meddler_free(&it);
+}
+
+/* When all ranks have run out, the join may be destroyed before it has returned. */
+static void destroyed_after(zt_rank *t)
+{
+    meddler it;
+
+    meddler_init(&it, t, 1);
+    for (int i = 0; i < 1 + t->rank; i++)
+        CHECK_OK(iterate(it.e, t, i));
+    it.destroys = 1;
+    CHECK_OK(zro_join_run(it.join));
+    CHECK(it.n == 1);
+    model_check_ranks(&it.e->m, t->group);
+    CHECK_OK(iterate(it.e, t, 9)); /* without a join */
+    meddler_free(&it);
+}
+
+/* Rank 1 leaves from inside of a function: the join is destroyed there or, because the ddp was, afterwards. */
+static void destroyed_inside(zt_rank *t)
+{
+    const int destroys_ddp = (int)t->arg;
+    zro_status st = ZRO_OK;
+    meddler it;
+
+    meddler_init(&it, t, 0);
+    it.destroys = t->rank == 1 && !destroys_ddp;
+    it.destroys_ddp = t->rank == 1 && destroys_ddp;
+    if (t->rank == 0) {
+        CHECK_OK(iterate(it.e, t, 0));
+        CHECK_OK(zro_join_notify(it.join, 0));
+        st = iterate(it.e, t, 1);
+    } else
+        st = zro_join_run(it.join);
+    CHECK_STATUS(st, t->rank == 1 ? ZRO_ERR_STATE : ZRO_ERR_LOST);
+    if (t->rank != 1)
+        CHECK_TEXT("rank 1 left a join before its end");
+    else if (destroys_ddp)
+        CHECK_TEXT("joinable 1, a ddp, was destroyed on this rank");
+    else
+        CHECK_TEXT("has destroyed the join before all ranks had run out of inputs");
+    if (!it.destroys)
+        zro_join_destroy(it.join);
+    if (!destroys_ddp)
+        CHECK_OK(zro_ddp_check(it.e->ddp)); /* nothing but the join is broken */
+    meddler_free(&it);
+}
+
 static void count_line(void *user, zro_log_level level, const char *line)
 {
     if (level == ZRO_LOG_WARN && strstr(line, "ran out of inputs 1000 iterations ago") != NULL)
@@ -1139,6 +1310,12 @@ const zt_case cases_ddp_join[] = {
     { "join_refuses_after_last", refuses, ZT_WORLD(3), ZT_ALL, 0, 0, 0, AFTER_LAST },
     { "join_refuses_interleaved", refuses, ZT_WORLD(3), ZT_ALL, 0, 0, 0, INTERLEAVED },
     { "join_destroyed", destroyed, ZT_WORLD(2), ZT_ALL, 0, 0, 0, 0 },
+    { "join_destroyed_alone", destroyed_alone, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
+    { "join_destroyed_alone_active", destroyed_alone, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 1 },
+    { "join_destroyed_inside", destroyed_inside, ZT_WORLD(2) | ZT_WORLD(3), PLACES, 0, 0, 0, 0 },
+    { "join_destroyed_inside_ddp", destroyed_inside, ZT_WORLD(3), PLACES, 0, 0, 0, 1 },
+    { "join_destroyed_after", destroyed_after, ZT_WORLD(2), ZT_ALL, 0, 0, 0, 0 },
+    { "join_run_inside", run_inside, ZT_WORLD(2) | ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
     { "join_skew", skew_warns, ZT_WORLD(2), ZT_BOTH, 0, 0, 0, 0 },
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
