@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What one import gains a PyTorch program on CPUs: the part of a training step beyond forward and backward, by PyTorch and by zro.torch.
 
     bench/torch_dropin.py [build/lib/libzro.so] [--samples N] [--json FILE] [--quick] [--default-malloc]

@@ -483,8 +483,9 @@ static void tell(const job *j, const run_result *r)
                  l->name, l->n_told > 1 ? ", ..." : "");
     if (is_apart(j, r))
         tool_say(&tool_run,
-                 "none of the %d ranks made a group, so each ran alone; to work together, they call zro_group_create_env() (is "
-                 "the program linked with zro?); a program of MPI is started by mpirun",
+                 "none of the %d ranks made a group, so each ran alone; to work together, they call zro_group_create_env(), in "
+                 "Python zro.Group() (is the program linked with zro?); a program of MPI is started by mpirun, one of PyTorch "
+                 "by torchrun",
                  j->config->size);
 }
 

@@ -1,6 +1,6 @@
 """zro: the zero redundancy optimizer, for programs in Python.
 
-    import numpy, zro
+    import zro
 
     def train(group):
         params = zro.Params.alloc(group, {"w": (3,)})           # or zro.Params({"w": w}): your arrays, updated in place

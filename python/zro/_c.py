@@ -9,13 +9,15 @@ struct, `ctypes.byref(struct)`, an array of structs, or None; where it takes a h
     handle = make(lib.zro_optim_create, group, groups, len(groups), lib.zro_rule_adam(), None, byref(config))
 
 The library is the file that the environment variable ZRO_LIBRARY names; else the one in this package; else the system's.
+Its texts name calls of C; in exceptions and in the log these become what the package calls them (WORDS).
 """
 import builtins
 import ctypes
 import os
+import re
 import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from . import _header
 from ._header import *  # noqa: F401,F403
@@ -98,7 +100,70 @@ ERRORS = {kind.status: kind for kind in Error.__subclasses__()}
 def check(status: int) -> None:
     """Raises the error that a status stands for; nothing if it is ZRO_OK."""
     if status != ZRO_OK:
-        raise ERRORS.get(status, Error)(lib.zro_last_error() or lib.zro_status_text(status))
+        raise ERRORS.get(status, Error)(in_python(lib.zro_last_error() or lib.zro_status_text(status)))
+
+
+# ---- texts ----
+
+# What the library's texts tell a program to call or to set, and what that is in Python.
+WORDS = {
+    "begin with zro_param_make, or with zro_param p = ZRO_PARAM_INIT": "set requires_grad = True, or leave the gradient out",
+    "grad_present": "has_grad",
+    "zro_ddp_average": "Ddp.average()",
+    "zro_ddp_backward_end": "Ddp.backward_end()",
+    "zro_ddp_forward": "Ddp.forward()",
+    "zro_ddp_grad_ready": "Ddp.ready()",
+    "zro_group_create_tickets": "Group.from_tickets()",
+    "zro_join_destroy": "Join.close()",
+    "zro_join_run": "Join.run()",
+    "zro_optim_consolidate": "Optimizer.consolidate()",
+    "zro_optim_create": "zro.Optimizer()",
+    "zro_optim_load": "Optimizer.load()",
+    "zro_optim_resume": "Optimizer.resume()",
+    "zro_optim_save": "Optimizer.save()",
+    "zro_optim_step": "Optimizer.step()",
+    "zro_optim_zero_grad": "Optimizer.zero_grad()",
+    "zro_param_publish": "Optimizer.publish_param()",
+    "zro_param_set_grad": "set Param.grad",
+    "zro_params_all_reduce": "Params.all_reduce(group)",
+    "zro_params_alloc": "Params.alloc()",
+    "zro_params_mark_grads": "Params.mark_grads()",
+    "zro_schedule_step": "Schedule.step()",
+    "zro_schedule_step_metric": "Schedule.step(metric)",
+    "zro_schedules_load": "zro.schedules.load()",
+    "zro_spawn_threads": "zro.spawn(method=\"threads\")",
+    "zro_state_add_group": "State.add_group()",
+    "zro_state_broadcast": "State.broadcast()",
+    "zro_state_read": "State.read()",
+}
+
+
+def translator(words: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that replaces these words in a text, also where arguments in C stand behind them."""
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, sorted(words, key=len, reverse=True)))})\b(\([^()]*\))?")
+    return lambda text: pattern.sub(lambda found: words[found[1]], text)
+
+
+in_python = translator(WORDS)
+LEVELS = {_header.ZRO_LOG_WARN: "warning", _header.ZRO_LOG_INFO: "info", _header.ZRO_LOG_DEBUG: "debug"}
+
+
+def log_to(function: Callable[[int, str], Any], translate: Callable[[str], str] = in_python) -> Any:
+    """A function of (level, text) as one that the library gives lines of its log to; it must live as long as they may come."""
+
+    def call(_: Any, level: int, text: bytes) -> None:
+        function(level, translate(os.fsdecode(text)))
+
+    return _header.zro_log_fn(call)
+
+
+def say(level: int, text: str) -> None:
+    """Where lines of the log go unless the program has said otherwise: standard error, as Python has it."""
+    if sys.stderr is not None:  # it is None while the interpreter ends
+        sys.stderr.write(f"zro {LEVELS[level]}: {text}\n")
+
+
+SAY = log_to(say)
 
 
 # ---- loading ----
@@ -120,6 +185,15 @@ def _find() -> str:
     return own if os.path.exists(own) else "libzro.so." + ZRO_VERSION.split(".", maxsplit=1)[0]
 
 
+def _advice() -> str:
+    """What to do where there is no library."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(folder, "CMakeLists.txt")) and not os.environ.get("ZRO_LIBRARY"):
+        return (f"{folder} is a folder of zro's sources, which has no library, and hides an installed package: run Python in another "
+                "folder after pip install, or let ZRO_LIBRARY name the file libzro.so that make has built")
+    return "install the package anew (pip install), or let ZRO_LIBRARY name the file libzro.so"
+
+
 def _checked(status: int, *_: Any) -> None:
     if status != ZRO_OK:
         check(status)
@@ -136,8 +210,7 @@ def _load(path: str) -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(f"zro cannot load its library: {error}; install the package anew (pip install), or let ZRO_LIBRARY name "
-                          "the file libzro.so") from None
+        raise ImportError(f"zro cannot load its library: {error}; {_advice()}") from None
     found = getattr(loaded, "zro_version", None)
     if found is None:
         raise ImportError(f"{path} is not zro's library: it has no zro_version")

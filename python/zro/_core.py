@@ -75,31 +75,29 @@ class Handle:
 
 # ---- configurations ----
 
-# What a text in a field stands for: the constant with this prefix.
-PREFIXES = {"kernels": "ZRO_KERNELS_", "log_level": "ZRO_LOG_", "data_kind": "ZRO_MEMORY_", "partition": "ZRO_PARTITION_",
-            "rounding": "ZRO_", "overlap": "ZRO_OVERLAP_", "divide_by": "ZRO_", "op": "ZRO_", "zero_grad": "ZRO_ZERO_",
-            "dtype": "ZRO_"}
+# The texts that a field takes, and what precedes them in the name of the constant that each stands for.
+TEXTS = {"kernels": ("ZRO_KERNELS_", "auto base avx2 avx512"), "log_level": ("ZRO_LOG_", "off warn info debug"),
+         "data_kind": ("ZRO_MEMORY_", "each once"), "partition": ("ZRO_PARTITION_", "auto flat greedy buckets given"),
+         "rounding": ("ZRO_", "nearest stochastic"), "overlap": ("ZRO_OVERLAP_", "off after_last interleaved"),
+         "divide_by": ("ZRO_", "initial_ranks remaining_ranks"), "op": ("ZRO_", "sum avg min max"),
+         "zero_grad": ("ZRO_ZERO_", "clear leave keep"), "dtype": ("ZRO_", "f32 f64 bf16 f16 i8 u8 i32 i64")}
 
 
 def constant(what: str, value: Any) -> int:
     """The number that a text stands for, such as "avg" for an op; numbers and truth values stay."""
     if not isinstance(value, str):
         return int(value)
-    found = getattr(_c, PREFIXES[what] + value.upper(), None)
-    if found is None:
-        raise ValueError(f"{what} = {value!r} is not known to zro")
-    return found
-
-
-def _log(function: Callable[[int, str], Any]) -> Any:
-    return _c.zro_log_fn(lambda _, level, text: function(level, os.fsdecode(text)) and None)
+    prefix, known = TEXTS[what]
+    if value.lower() not in known.split():
+        raise ValueError(f"{what} = {value!r} is not known to zro, only {', '.join(known.split())}")
+    return getattr(_c, prefix + value.upper())
 
 
 def _field(name: str, value: Any) -> Any:
-    if name in PREFIXES or isinstance(value, bool):
+    if name in TEXTS or isinstance(value, bool):
         return constant(name, value)
     if name == "log":
-        return _log(value)
+        return _c.log_to(value)
     if name == "cells":
         return (ctypes.c_int32 * len(value))(*value)
     if name == "trace":
@@ -110,7 +108,10 @@ def _field(name: str, value: Any) -> Any:
 def configure(kind: Any, fields: Dict[str, Any]) -> Any:
     """A configuration with these fields; those of zro_settings may stand among them.  None: the default."""
     struct = new(kind)
-    homes = [struct] + ([struct.settings] if hasattr(struct, "settings") else [])
+    homes = [struct]
+    if isinstance(getattr(struct, "settings", None), _c.zro_settings):
+        homes.append(struct.settings)
+        struct.settings.log = _c.SAY
     for name, value in fields.items():
         home = next((home for home in homes if name in (field[0] for field in home._fields_)), None)
         if home is None or name in ("struct_size", "settings", "reserved"):
@@ -168,7 +169,7 @@ _NUMPY = {number: name for name, number in _NAMES.items()}
 
 def dtype_number(dtype: Any) -> int:
     """zro's number of an element type: "bf16", "f32", ..., or what numpy.dtype takes."""
-    if isinstance(dtype, str) and hasattr(_c, "ZRO_" + dtype.upper()):
+    if isinstance(dtype, str) and dtype.lower() in TEXTS["dtype"][1].split():
         return constant("dtype", dtype)
     name = "bfloat16" if dtype == "bfloat16" else numpy.dtype(dtype).name
     if name not in _NAMES:

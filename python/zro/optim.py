@@ -61,6 +61,18 @@ def _rule(name: str) -> Callable[..., Rule]:
 RULES = ("sgd", "adam", "adamw", "adagrad", "adadelta", "adamax", "rmsprop", "rprop", "asgd", "nadam", "radam")
 sgd, adam, adamw, adagrad, adadelta, adamax, rmsprop, rprop, asgd, nadam, radam = map(_rule, RULES)
 
+
+def _check_rule(rule: Any, settings: Mapping[str, Any]) -> None:
+    """Refuses what is not a rule, such as the name of one, and values of a rule that are given to the optimizer."""
+    if rule is not None and not isinstance(rule, Rule):
+        name = rule if isinstance(rule, str) else getattr(rule, "__name__", type(rule).__name__)
+        known = name.lower() if name.lower() in RULES else "adamw"
+        raise TypeError(f"{name!r} is not a rule; a rule is made by zro.{known}(lr=...)")
+    for name in settings if rule is not None else ():
+        if PAIRS.get(name, (name,))[0] in rule.values:
+            raise TypeError(f"{name} is a value of the rule: zro.{rule.name}({name}=...)")
+
+
 # ---- plans ----
 
 
@@ -184,6 +196,7 @@ class Optimizer(Handle):
 
     def __init__(self, params: Any, rule: Optional[Rule], group: Optional[Group] = None, ddp: Optional[Handle] = None,
                  **settings: Any) -> None:
+        _check_rule(rule, settings)
         listed = ParamGroups(params)
         plan = _plan_config(settings)
         config = configure(_c.zro_optim_config, settings)
@@ -198,6 +211,14 @@ class Optimizer(Handle):
         self.params: List[Param] = []  # by index, counted through the groups
         self._moves = bool(config.parameters_as_bucket_view)
         self._add(listed)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<zro.Optimizer, closed>"
+        ranks = "not sharded" if self.group is None else f"sharded over {self.plan.ranks} ranks"
+        counts = [f"{n:,} {word}{'s' if n != 1 else ''}" for n, word in ((len(self.groups), "group"), (len(self.params), "parameter"),
+                                                                       (sum(param.size for param in self.params), "element"))]
+        return f"<zro.Optimizer {'without a rule' if self.rule is None else self.rule.name}, {', '.join(counts)}, {ranks}>"
 
     def _add(self, listed: ParamGroups) -> None:
         self.params += listed.params

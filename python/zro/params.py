@@ -63,6 +63,7 @@ class Param:
             _check(f"data of parameter {self.name}", dense(f"data of parameter {self.name}", array), self.shape, self.struct.dtype)
             self._data, self.struct.data = array, address_of(array)
         elif array is not self.data:
+            _check_shape(f"data of parameter {self.name}", array, self.shape)
             self.data[...] = array
 
     @property
@@ -86,6 +87,7 @@ class Param:
         else:
             kept = self.grad
             if kept is not None and array is not kept:
+                _check_shape(f"gradient of parameter {self.name}", array, self.shape)
                 kept[...] = array
         self.has_grad = True
 
@@ -121,9 +123,14 @@ class Param:
         return f"<zro.Param {self.name}, {lib.zro_dtype_name(self.struct.dtype)} {self.shape}{', has_grad' if self.has_grad else ''}>"
 
 
+def _check_shape(what: str, array: Any, shape: Tuple[int, ...]) -> None:
+    """Refuses what NumPy would repeat in order to fill the memory, such as a single number."""
+    if numpy.shape(array) != shape:
+        raise ValueError(f"{what} has shape {numpy.shape(array)}, must be {shape}")
+
+
 def _check(what: str, array: Array, shape: Tuple[int, ...], number: int) -> None:
-    if array.shape != shape:
-        raise ValueError(f"{what} has shape {array.shape}, must be {shape}")
+    _check_shape(what, array, shape)
     if array.dtype not in (numpy_dtype(number), numpy.uint16 if number == _c.ZRO_BF16 else None):
         raise TypeError(f"{what} has type {array.dtype}, must be {lib.zro_dtype_name(number)}")
 

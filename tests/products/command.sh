@@ -211,8 +211,8 @@ sort -o out out
 is run.variables prints "[0] 0 0 3 3 0
 [1] 1 1 3 3 0
 [2] 2 2 3 3 0"
-alone='zro run: none of the 3 ranks made a group, so each ran alone; to work together, they call zro_group_create_env() (is '\
-'the program linked with zro?); a program of MPI is started by mpirun'
+alone='zro run: none of the 3 ranks made a group, so each ran alone; to work together, they call zro_group_create_env(), '\
+'in Python zro.Group() (is the program linked with zro?); a program of MPI is started by mpirun, one of PyTorch by torchrun'
 is run.alone [ "$(cat err)" = "$alone" ]
 run run -n 1 true
 is run.alone.one quiet

@@ -33,6 +33,7 @@ tail -n 1 "$dir/out" | grep -qx "the picture: $dir/demo/report.html" || fail 'ma
 cd "$dir"
 PATH=$build/bin:$PATH
 sed -n 's/^    zro /zro /p' "$tree/docs/gpt.md" | sed 's/--steps 300/--steps 4/; s/--steps 600/--steps 8/; s/--model micro/--model nano/' >commands
-[ "$(wc -l <commands)" -eq 4 ] || { echo 'docs/gpt.md must have four commands' >&2; exit 1; }
+[ "$(wc -l <commands)" -eq 5 ] || { echo 'docs/gpt.md must have five commands' >&2; exit 1; }
+cat "$tree"/docs/*.md >my.txt
 sh -eux commands >out 2>&1 </dev/null || fail 'a command of docs/gpt.md failed'
 [ -s run/report.html ] || fail 'zro report made no page'

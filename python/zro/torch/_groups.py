@@ -19,6 +19,13 @@ import torch.distributed as dist
 from .. import _c
 from .._c import lib
 
+# What the library advises in its log, where the program has other means than calls of zro's.
+ADVICE = {
+    "after backward call zro_params_mark_grads or zro_param_set_grad, or set grad_present": "call loss.backward() before the step",
+    "zro_params_all_reduce": "wrap the model in DistributedDataParallel",
+    "zro_param_publish": "DistributedDataParallel(model)",
+}
+SAY = _c.log_to(_c.say, _c.translator({**_c.WORDS, **ADVICE}))
 LOG_LEVELS = {"off": 0, "warn": 1, "info": 2, "debug": 3}
 SWITCHES = {"off": 0, "on": 1}
 
@@ -108,7 +115,7 @@ def _config(process_group: Any, local_ranks: int, machine: int) -> Any:
     processors = len(os.sched_getaffinity(0))
     config.settings.threads = _number("ZRO_THREADS", max(1, min(torch.get_num_threads(), processors // max(1, local_ranks))), 1)
     config.settings.fast = _choice("ZRO_FAST", SWITCHES, config.settings.fast)
-    config.settings.log_level = _choice("ZRO_LOG", LOG_LEVELS, config.settings.log_level)
+    config.settings.log, config.settings.log_level = SAY, _choice("ZRO_LOG", LOG_LEVELS, config.settings.log_level)
     trace = os.environ.get("ZRO_TRACE")
     config.trace = os.fsencode(trace) if trace else None
     return config

@@ -55,10 +55,13 @@ def threads() -> List[Line]:
     """How many processors there are for how many threads."""
     processors = len(os.sched_getaffinity(0))
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
-    total = ranks * torch.get_num_threads()
-    text = (f"{processors} processors; {torch.get_num_threads()} threads of PyTorch per rank, {ranks} rank{'s' if ranks > 1 else ''} "
-            "by the environment")
-    if total > processors:
+    each = torch.get_num_threads()
+    if ranks > 1:
+        text = f"{processors} processors; {ranks} ranks on this machine, in each of which PyTorch uses {each} thread{'s' if each > 1 else ''}"
+    else:
+        text = (f"{processors} processors; PyTorch uses {each} thread{'s' if each > 1 else ''} in this process (under torchrun 1 per rank, "
+                "unless OMP_NUM_THREADS is set)")
+    if ranks * each > processors:
         return [("advice", "threads", f"{text}: more threads than processors; set OMP_NUM_THREADS={max(1, processors // ranks)}")]
     return [("ok", "threads", text)]
 

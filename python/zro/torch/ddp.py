@@ -190,7 +190,6 @@ class _Reducer:
         self.shadows = False  # attached, under a Join: this rank has run out of inputs
         self.optimizers: Any = weakref.WeakSet()  # attached ones
         self.is_attached_to = False  # an optimizer was made for this module
-        self.n_forwards = 0
         self.waiting: Any = weakref.WeakSet()  # those of them that have yet to consume the gradients of this iteration
         for p, name in zip(parameters, self.names):
             if DTYPES.get(p.dtype, _c.ZRO_U8) not in (_c.ZRO_F32, _c.ZRO_F64, _c.ZRO_BF16, _c.ZRO_F16):
@@ -416,10 +415,9 @@ class _Reducer:
 
     def prepare_for_forward(self) -> None:
         self.check_ended()
-        self.n_forwards += 1
-        if self.attached and self.n_forwards > 1 and not self.is_attached_to:  # gradients would never be averaged
+        if self.attached and not self.is_attached_to:  # gradients would never be averaged
             raise RuntimeError("this DistributedDataParallel was made with attached=True, and no optimizer is attached to it: make a "
-                               "zro.torch.ZeroRedundancyOptimizer(..., ddp=model) before the loop, or leave attached=True out")
+                               "zro.torch.ZeroRedundancyOptimizer(..., ddp=model) before the first forward, or leave attached=True out")
 
     def _rebuild_buckets(self) -> bool:
         self.check_ended()

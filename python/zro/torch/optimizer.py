@@ -15,6 +15,7 @@ import ctypes
 import io
 import logging
 import pickle
+import warnings
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -221,6 +222,14 @@ class ZeroRedundancyOptimizer(_Torch):
     def _build_ddp_param_buckets(self) -> None:
         """Assigns buckets to ranks.  Parameters stay where they are: zro delivers them from there."""
         _ = self._bucket_assignments_per_rank
+
+    def _init_local_optimizer(self) -> None:
+        """Makes the local optimizer, without torch's warning about TorchScript, which no filter stops and which is not used here."""
+        with warnings.catch_warnings(record=True) as caught:
+            super()._init_local_optimizer()
+        for each in caught:
+            if "TorchScript" not in str(each.message):
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
     def _table_of(self, params: Sequence[Tensor], owners: Sequence[int]) -> Tuple[Optional[Table], Optional[List[int]]]:
         """A table that has these parameters already, and their indices there; (None, None): one is to be made."""

@@ -2,8 +2,10 @@
 
    ZRO_LIBRARY=build/lib/libzro.so PYTHONPATH=python python tests/products/python/test_package.py
 """
+import contextlib
 import ctypes
 import gc
+import io
 import os
 import pathlib
 import re
@@ -16,7 +18,7 @@ import weakref
 
 import numpy
 import zro
-from zro import _c, _header
+from zro import _c, _core, _header
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -76,6 +78,13 @@ class Binding(unittest.TestCase):
             self.assertIn(text, done.stderr)
             self.assertIn("ImportError", done.stderr)
 
+    def test_source_folder(self):
+        """Without a library, the package in the source tree says that it hides an installed one."""
+        env = {name: value for name, value in os.environ.items() if name not in ("ZRO_LIBRARY", "PYTHONPATH")}
+        done = subprocess.run([sys.executable, "-c", "import zro"], cwd=ROOT / "python", env=env, check=False, capture_output=True, text=True)
+        if done.returncode != 0:  # 0: a library is installed where the system finds it
+            self.assertIn(f"{ROOT / 'python'} is a folder of zro's sources", done.stderr)
+
     def test_other_version(self):
         code = ("import sys, types; package = types.ModuleType('zro'); package.__path__ = [sys.argv[1]]\n"
                 "sys.modules['zro'] = package; import zro._header as header\n"
@@ -95,8 +104,84 @@ class Binding(unittest.TestCase):
             zro.sgd(momentun=0.9)
         with self.assertRaisesRegex(TypeError, "no setting 'clip', only"):
             zro.Optimizer(make_params(), zro.sgd(), clip=1)
-        with self.assertRaisesRegex(ValueError, "'newest' is not known"):
+        with self.assertRaisesRegex(ValueError, "kernels = 'newest' is not known to zro, only auto, base, avx2, avx512"):
             zro.Group(kernels="newest")
+        for op in ("mean", "ok"):  # ZRO_OK is a constant, and no op
+            with self.assertRaisesRegex(ValueError, f"op = '{op}' is not known to zro, only sum, avg, min, max"):
+                zro.Group().all_reduce(numpy.ones(2), op)
+        for rule, name in (("adamw", "adamw"), (zro.sgd, "sgd"), ("newest", "adamw"), (3, "adamw")):
+            for settings in ({}, {"lr": 3}):
+                with self.assertRaisesRegex(TypeError, rf"is not a rule; a rule is made by zro\.{name}\(lr=\.\.\.\)"):
+                    zro.Optimizer(make_params(), rule, **settings)
+        for name in ("lr", "betas"):
+            with self.assertRaisesRegex(TypeError, rf"{name} is a value of the rule: zro\.adam\({name}=\.\.\.\)"):
+                zro.Optimizer(make_params(), zro.adam(), **{name: 3})
+
+    def test_constants(self):
+        for what, (prefix, texts) in _core.TEXTS.items():
+            for text in texts.split():
+                self.assertEqual(_core.constant(what, text), getattr(_header, prefix + text.upper()), (what, text))
+            if prefix != "ZRO_":
+                known = {name[len(prefix):].lower() for name in vars(_header) if name.startswith(prefix)}
+                self.assertEqual(set(texts.split()), known, what)
+
+
+class Texts(unittest.TestCase):
+    """Texts of the library name what the package has, and not calls of C."""
+
+    # Texts with these are about mistakes that a program in Python cannot make.
+    C_ALONE = {"zro_ddp_joinable", "zro_optim_joinable", "zro_optim_set_user", "zro_param_make", "zro_rule_find", "zro_rule_none"}
+
+    def test_words(self):
+        named = set()
+        for path in (ROOT / "src").rglob("*.[ch]"):
+            code = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.S)
+            for text in re.findall(r'"((?:[^"\\\n]|\\.)*)"', code):
+                named.update(re.findall(r"zro_\w+", text))
+        self.assertEqual(named & set(_header.FUNCTIONS), {word for word in _c.WORDS if word in _header.FUNCTIONS} | self.C_ALONE)
+        for word in _c.WORDS.values():
+            for name in re.findall(r"[A-Za-z_.]+(?=\()|[A-Z]\w+\.\w+", word):
+                value = zro
+                for part in name.replace("zro.", "").split("."):
+                    value = getattr(value, part)
+
+    def test_errors(self):
+        params = make_params()
+        with zro.Group() as group:
+            ddp = zro.Ddp(group, params)
+            with self.assertRaisesRegex(zro.StateError, r"call Ddp\.forward\(\) first"):
+                ddp.backward_end()
+            optim = zro.Optimizer(params, zro.sgd(), group, ddp)
+            with self.assertRaisesRegex(zro.StateError, r"call Ddp\.forward\(\), backward, and Ddp\.backward_end\(\)"):
+                optim.step()
+
+    def test_log(self):
+        """Lines of the log: in a function of the program's, or on Python's standard error."""
+        lines = []
+        zro.Optimizer(make_params(), zro.sgd(), log=lambda level, text: lines.append(text)).step()
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            zro.Optimizer(make_params(), zro.sgd()).step()
+            params = make_params(grads=True, grad_dtype="f32")
+            params["w"].grad += 1
+            params["w"].requires_grad = False
+            zro.Optimizer(params, zro.sgd())
+        self.assertEqual(len(lines), 1)
+        self.assertIn("after backward call Params.mark_grads() or set Param.grad, or set has_grad", lines[0])
+        self.assertIn(f"zro warning: {lines[0]}\n", said.getvalue())
+        self.assertIn("set requires_grad = True, or leave the gradient out", said.getvalue())
+        self.assertNotIn("zro_", said.getvalue())
+
+    def test_log_of_ranks(self):
+        def rank(group):
+            params = make_params()
+            optim = zro.Optimizer(params, zro.sgd(), group)
+            for param, grad in zip(params, gradients(0, group.rank)):
+                param.grad = grad
+            optim.step()
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            on(2, rank)
+        self.assertIn("average gradients before each step: Params.all_reduce(group)\n", said.getvalue())
 
 
 class Documents(unittest.TestCase):
@@ -254,6 +339,13 @@ class Parameters(unittest.TestCase):
             params["w"].grad = numpy.ones(3)
         with self.assertRaisesRegex(TypeError, "data of parameter w has type float32, must be f64"):
             params["w"].data = numpy.ones(2, "f4")
+        for params in (zro.Params({"w": numpy.ones((2, 3), "f4")}), zro.Params.alloc(zro.Group(), {"w": (2, 3)})):
+            for value, shape in ((numpy.ones(3, "f4"), r"\(3,\)"), (1.0, r"\(\)")):  # NumPy would repeat them
+                with self.assertRaisesRegex(ValueError, rf"gradient of parameter w has shape {shape}, must be \(2, 3\)"):
+                    params["w"].grad = value
+            with self.assertRaisesRegex(ValueError, r"data of parameter w has shape \(3,\), must be \(2, 3\)"):
+                params["w"].data = numpy.ones(3, "f4")
+        self.assertEqual(params["w"].grad.sum(), 0)
         with self.assertRaises(KeyError):
             params["v"]
 
@@ -376,6 +468,14 @@ class Optimizers(unittest.TestCase):
         self.assertEqual((plain.params[0].grad.tolist(), plain.params[0].has_grad), ([0.0] * 4, True))
         plain.zero_grad()
         self.assertFalse(plain.params[0].has_grad)
+
+    def test_repr(self):
+        optim = zro.Optimizer([{"params": {"w": numpy.ones((40, 30))}}, {"params": {"b": numpy.ones(50)}}], zro.adamw())
+        self.assertEqual(repr(optim), "<zro.Optimizer adamw, 2 groups, 2 parameters, 1,250 elements, not sharded>")
+        optim.close()
+        self.assertEqual(repr(optim), "<zro.Optimizer, closed>")
+        texts = on(2, lambda group: repr(zro.Optimizer(make_params(), None, group)))
+        self.assertEqual(texts[0], "<zro.Optimizer without a rule, 1 group, 3 parameters, 1,251 elements, sharded over 2 ranks>")
 
     def test_closure(self):
         params = zro.Params({"w": numpy.ones(2)})

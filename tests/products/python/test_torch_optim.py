@@ -3,14 +3,17 @@
 
 Every case runs on ranks that torch starts, on gloo.  The ranks of a world run its cases one after another; a failure on any rank is a
 failure, with rank, case and trace.  ZRO_LIBRARY names the library."""
+import contextlib
 import copy
 import datetime
 import io
 import itertools
 import os
+import re
 import sys
 import tempfile
 import traceback
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -604,13 +607,58 @@ def a_hook_that_fails(rank):
     ddp = DistributedDataParallel(mine)
     zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=.1)
     ddp.register_comm_hook(None, hook_with_zero_step(allreduce_hook, ddp, zero, lose_first_iterations=False))
-    backward(ddp, 0)
+    with warnings.catch_warnings(record=True) as caught:
+        backward(ddp, 0)
+    assert not caught, caught[0].message  # torch's functional optimizer warns of TorchScript
     zero.param_groups[0]["lr"] = -1.
     try:
         backward(ddp, 1)
         assert False
     except Exception as error:  # as the C++ of torch hands it on
         assert "lr" in str(error), error
+
+
+# ---- texts ----
+
+
+@case(2)
+def advice_for_pytorch(rank):
+    """Warnings say what a program in PyTorch can do, and name no calls of C."""
+    mine = model(seed=rank)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        zero = ZeroRedundancyOptimizer(mine.parameters(), torch.optim.SGD, lr=.1)
+        zero.step()
+        backward(mine, rank)
+        zero.step()
+    text = said.getvalue()
+    assert "no parameter has a gradient; call loss.backward() before the step" in text, text
+    assert "zro_" not in text, text
+    mine = model(seed=rank)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        backward(mine, rank)
+        ZeroRedundancyOptimizer(mine.parameters(), torch.optim.SGD, lr=.1).step()
+    text = said.getvalue()
+    assert "zro_" not in text, text
+    if rank == 0:
+        assert "average gradients before each step: wrap the model in DistributedDataParallel\n" in text, text
+        assert "begin with DistributedDataParallel(model), or" in text, text
+
+
+@case(2)
+def pieces_of_the_document(rank):
+    """The pieces of Python in docs/pytorch.md run, one after another in one program."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "docs", "pytorch.md")
+    with open(path, encoding="utf-8") as file:
+        pieces = re.findall(r"^```python\n(.*?)^```", file.read(), flags=re.M | re.S)
+    assert len(pieces) == 4, len(pieces)
+    names = {"net": model(), "batches": [torch.full((3, 10), float(rank))], "loss_of": lambda out: out.pow(2).mean()}
+    for piece in pieces:
+        names["net"] = model()
+        exec(piece, names)  # pylint: disable=exec-used
+    before = [p.detach().clone() for p in names["net"].parameters()]
+    names["loss_of"](names["model"](names["batches"][0])).backward()
+    names["optimizer"].step()
+    assert not all(torch.equal(a, b) for a, b in zip(before, names["net"].parameters()))
 
 
 # ---- several machines ----
