@@ -3,7 +3,7 @@
 # `make check` and its kin take ONLY= BACKEND= KERNELS= SAN= FAST= SEED= FAULTS= JOBS= BASE=  (see scripts/check).
 PREFIX ?= /usr/local
 DEMO = build/demo
-DEMO_STEPS = 1500
+DEMO_STEPS = 1600
 export ONLY BACKEND KERNELS SAN FAST OVERLAP SEED FAULTS JOBS BASE GOLDEN DESTDIR
 
 .PHONY: all check check-full check-all check-big check-list demo golden mutants bench format format-check layers header size install clean help
