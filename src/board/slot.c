@@ -353,7 +353,7 @@ zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header)
 
 void zro__board_serve(zro__board *board, int32_t number)
 {
-    board->handle = number < 0 ? 0 : (uint8_t)(1 + number % UINT8_MAX);
+    board->handle = (uint8_t)(number < 0 ? 0 : 1 + number % UINT8_MAX);
 }
 
 zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_bytes)
