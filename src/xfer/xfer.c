@@ -26,7 +26,7 @@
 enum {
     PAYLOAD_MAX = 4096,            /* pieces up to this travel with the arrival: larger ones are read in place as fast */
     DIRECT_CHUNK_BYTES = 16 << 20, /* of a chunk where no messages are needed */
-    BYPASS_BYTES = 16 << 20        /* results of more would not stay in the caches anyway */
+    CACHED_BYTES = 32 << 20        /* results of transfers that touch more would not stay in the caches anyway */
 };
 
 /* ---- arriving ---- */
@@ -265,6 +265,15 @@ static void spread(zro__progress *f)
     f->n_parts = (size_t)f->size;
 }
 
+/* Whether the ranks together touch more memory than the caches hold: an array of each rank if these are reduced, and one more for
+ * the result unless every rank has it; otherwise what is copied, and the copy.  The same on all ranks, wherever their arrays lie. */
+static int touches_more_than_caches(const zro__progress *f, size_t bytes)
+{
+    const size_t arrays = f->x->reduces ? (size_t)f->size + (f->x->to != ZRO__TO_ALL) : 2;
+
+    return bytes > CACHED_BYTES / arrays;
+}
+
 /* Whether results should come back in the messages that brought the pieces, which two ranks can do with ordinary stores: what was
  * measured as the fastest way for arrays that fit the caches.  What does not fit goes around them. */
 static int pays_to_answer(const zro__progress *f)
@@ -485,7 +494,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         do_in_payloads(&f);
         return ZRO_OK;
     }
-    f.bypass_caches = x->count * larger > BYPASS_BYTES;
+    f.bypass_caches = touches_more_than_caches(&f, x->count * larger);
     find_twins(&f);
     direct = all_in_place(&f);
     if (direct && x->spread)
