@@ -323,12 +323,11 @@ void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *bor
 
 void zro__pin(zro__view *view, const void *address)
 {
-    uintptr_t at = (uintptr_t)address;
+    zro__map kept;
 
     pthread_mutex_lock(&view->lock);
     view->pinned = 1;
-    for (zro__mapping *m = view->mappings; m != NULL; m = m->next)
-        m->users += at - (uintptr_t)m->map.base < m->map.bytes;
+    zro__map_hold_locked(view, address, &kept);
     pthread_mutex_unlock(&view->lock);
 }
 
