@@ -194,23 +194,25 @@ static zro_status take_cells(zro__rings *rings, size_t end)
     return ZRO_OK;
 }
 
-/* Finds a buffer, which nobody uses yet: among the cells that have memory, if it can. */
-static zro_status find_buffer(zro__rings *rings, size_t *cell)
+/* Finds the buffer to be filled next, which nobody uses yet: among the cells that have memory, if it can. */
+static zro_status find_buffer(zro__rings *rings)
 {
-    size_t n = cells_of(rings->chunk, rings->chunk);
+    size_t n = cells_of(rings->chunk, rings->chunk), cell;
     zro_status st = rings->outboxes[rings->index].base != NULL ? ZRO_OK : take_outbox(rings);
 
     if (st != ZRO_OK)
         return st;
-    *cell = find_cells(rings, n, rings->taken);
-    if (*cell < rings->taken)
-        return ZRO_OK;
-    for (int r = 0; r < rings->control->size; r++)
-        if (zro__slot_index(rings->control, r) >= 0 && zro__slot_index(rings->control, r) != rings->index)
-            free_read(rings, r);
-    *cell = find_cells(rings, n, outbox_cells(rings->n, rings->chunk));
-    assert(*cell + n <= outbox_cells(rings->n, rings->chunk));
-    return take_cells(rings, *cell + n);
+    cell = find_cells(rings, n, rings->taken);
+    if (cell == rings->taken) {
+        for (int r = 0; r < rings->control->size; r++)
+            if (zro__slot_index(rings->control, r) >= 0 && zro__slot_index(rings->control, r) != rings->index)
+                free_read(rings, r);
+        cell = find_cells(rings, n, outbox_cells(rings->n, rings->chunk));
+        assert(cell + n <= outbox_cells(rings->n, rings->chunk));
+        st = take_cells(rings, cell + n);
+    }
+    rings->filling = st == ZRO_OK ? cell + 1 : 0;
+    return st;
 }
 
 /* ---- the carrier ---- */
@@ -237,14 +239,10 @@ static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *
 static zro_status next_buffer(void *self, int peer, void **out)
 {
     zro__rings *rings = self;
-    zro_status st = ZRO_OK;
-    size_t cell;
+    zro_status st;
 
     free_read(rings, peer);
-    if (rings->asked[peer] == 0 && rings->filling == 0) {
-        st = find_buffer(rings, &cell);
-        rings->filling = st == ZRO_OK ? cell + 1 : 0;
-    }
+    st = rings->asked[peer] == 0 && rings->filling == 0 ? find_buffer(rings) : ZRO_OK;
     if (st != ZRO_OK)
         return st;
     if (rings->asked[peer] == 0) {
