@@ -137,11 +137,6 @@ static message *inbox_of(const zro__far *far, const far_rank *f)
     return (message *)(void *)(far->inboxes + (size_t)(f - far->ranks) * far->inbox_stride);
 }
 
-static void *short_payload(const zro__far *far, const far_rank *f, uint64_t number)
-{
-    return (char *)inbox_of(far, f) + far->inbox_stride - (2 - number % 2) * far->table.short_bytes;
-}
-
 /* ---- under the lock ---- */
 
 /* Memory on the heap, NULL if there is none. */
@@ -192,14 +187,6 @@ static int is_done(zro__far *far, far_rank *f, const zro_link_request *request)
     return state == ZRO_LINK_FAILED ? fail(far, f, request->text) : state == ZRO_LINK_DONE;
 }
 
-/* The first receive that finds no message shows whether the link can cancel one.  If it cannot, it has what it needs. */
-static void try_cancel(zro__far *far, far_rank *f)
-{
-    far->link->cancel(far->link->self, &f->incoming.head);
-    far->tried_cancel = zro__request_state(&f->incoming.head) != ZRO_LINK_DONE;
-    far->cancelled_for = far->tried_cancel ? f : NULL;
-}
-
 static void post_receive(zro__far *far, far_rank *f)
 {
     if (f == far->cancelled_for)
@@ -207,8 +194,12 @@ static void post_receive(zro__far *far, far_rank *f)
     f->incoming = (parcel){ .body.state = ZRO_LINK_DONE };
     far->link->recv(far->link->self, f->pair->peer, far->channel + CONTROL, inbox_of(far, f),
                     sizeof(message) + far->table.short_bytes, &f->incoming.head);
-    if (!far->tried_cancel && zro__request_is_open(&f->incoming.head))
-        try_cancel(far, f);
+    if (far->tried_cancel || !zro__request_is_open(&f->incoming.head))
+        return;
+    /* The first receive that finds no message shows whether the link can cancel one.  If it cannot, it has what it needs. */
+    far->link->cancel(far->link->self, &f->incoming.head);
+    far->tried_cancel = zro__request_state(&f->incoming.head) != ZRO_LINK_DONE;
+    far->cancelled_for = far->tried_cancel ? f : NULL;
 }
 
 /* `data` is the body: it lies behind the head, or, if it is longer than `most`, anywhere. */
@@ -242,12 +233,13 @@ static void write_letter(letter *l, uint32_t kind, zro_status code, uint64_t tag
 static void take_arrival(zro__far *far, far_rank *f, const message *m, const void *payload)
 {
     uint64_t number = zro__arrived(f->mirror.arrived) + 1;
+    char *own = (char *)inbox_of(far, f) + far->inbox_stride - (2 - number % 2) * far->table.short_bytes;
 
     if (m->header.number != number) {
         fail(far, f, "it sent an arrival out of turn");
         return;
     }
-    f->mirror.payload[number % 2] = f->long_body != NULL ? payload : memcpy(short_payload(far, f, number), payload, m->bytes);
+    f->mirror.payload[number % 2] = f->long_body != NULL ? payload : memcpy(own, payload, m->bytes);
     f->long_payload[number % 2] = f->long_body;
     f->long_body = NULL;
     zro__post(zro__arrival_write(f->mirror.arrived, &m->header), number);
@@ -275,22 +267,16 @@ static void take_notice(zro__far *far, far_rank *f, const message *m, const char
 
 static void take_message(zro__far *far, far_rank *f, const message *m, const char *data)
 {
-    switch (m->kind) {
-    case KIND_ARRIVAL:
+    if (m->kind == KIND_ARRIVAL)
         take_arrival(far, f, m, data);
-        break;
-    case KIND_NOTICE:
+    else if (m->kind == KIND_NOTICE)
         take_notice(far, f, m, data);
-        break;
-    case KIND_VERDICT:
+    else if (m->kind == KIND_VERDICT)
         zro__control_break(far->config.control, (zro_status)m->header.root, (int)(int64_t)m->header.count, data);
-        break;
-    case KIND_LEFT:
+    else if (m->kind == KIND_LEFT)
         atomic_store_explicit(&f->mirror.left, 1, memory_order_release); /* pairs with the acquire in zro__has_left */
-        break;
-    default:
+    else
         fail(far, f, "it sent a message of unknown kind");
-    }
 }
 
 /* Whether the long body of a message has come.  The first time its receive is posted. */
@@ -346,15 +332,6 @@ static void collect_control(zro__far *far, far_rank *f)
     }
 }
 
-/* Whether this rank's last arrival has gone to it. */
-static int is_told(zro__far *far, far_rank *f)
-{
-    if (!(is_done(far, f, &f->arrival.head) & is_done(far, f, &f->arrival.body)))
-        return 0;
-    f->mirror.told = far->last_head;
-    return 1;
-}
-
 static void poll_all(void *self)
 {
     zro__far *far = self;
@@ -373,7 +350,9 @@ static void poll_all(void *self)
         zro__far_messages_collect(&far->data, i);
         if (f->pair->failure != NULL)
             fail(far, f, f->pair->failure);
-        told &= is_told(far, f);
+        if (is_done(far, f, &f->arrival.head) & is_done(far, f, &f->arrival.body))
+            f->mirror.told = far->last_head;
+        told &= f->mirror.told == far->last_head;
     }
     if (told && !zro__reached(&far->table.told, far->last_head))
         zro__post(&far->table.told, far->last_head);
@@ -579,16 +558,6 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
 
 /* ---- the beginning and the end ---- */
 
-static void open_rank(zro__far *far, int index, int peer)
-{
-    far_rank *f = &far->ranks[index];
-
-    f->pair = &far->data.pairs[index];
-    f->pair->peer = peer;
-    f->arrival = f->last = done;
-    post_receive(far, f);
-}
-
 zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrier *carrier)
 {
     const zro__control *control = config->control;
@@ -619,9 +588,13 @@ zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrie
     far->table.send_arrival = send_arrival;
     far->table.send_verdict = send_verdict;
     zro__program_link_lock(config->program_link);
-    for (int r = 0; r < control->size; r++)
-        if (zro__slot_index(control, r) < 0)
-            open_rank(far, ~zro__slot_index(control, r), control->member[r]);
+    for (int r = 0, i = 0; r < control->size; r++)
+        if (zro__slot_index(control, r) < 0) {
+            far->ranks[i].pair = &far->data.pairs[i];
+            far->ranks[i].pair->peer = control->member[r];
+            far->ranks[i].arrival = far->ranks[i].last = done;
+            post_receive(far, &far->ranks[i++]);
+        }
     zro__program_link_unlock(config->program_link);
     return far;
 }

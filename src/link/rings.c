@@ -137,12 +137,6 @@ static char *cell_at(const zro__rings *rings, int index, size_t cell)
     return rings->outboxes[index].base + cell * cell_bytes(rings->chunk);
 }
 
-static void use_cells(zro__rings *rings, size_t first, size_t n)
-{
-    for (size_t c = first; c < first + n; c++)
-        rings->users[c]++;
-}
-
 static void free_cells(zro__rings *rings, size_t first, size_t n)
 {
     for (size_t c = first; c < first + n; c++)
@@ -247,7 +241,8 @@ static zro_status next_buffer(void *self, int peer, void **out)
         return st;
     if (rings->asked[peer] == 0) {
         rings->asked[peer] = rings->filling;
-        use_cells(rings, rings->filling - 1, cells_of(rings->chunk, rings->chunk));
+        for (size_t i = 0; i < cells_of(rings->chunk, rings->chunk); i++)
+            rings->users[rings->filling - 1 + i]++;
     }
     *out = cell_at(rings, rings->index, rings->asked[peer] - 1);
     return ZRO_OK;

@@ -75,18 +75,6 @@ zro_status zro__mpi_fail(int code, const char *what)
 
 /* ---- requests ---- */
 
-static int grow(zro__mpi_link *l)
-{
-    int capacity = l->capacity + BATCH;
-    zro__mpi_open *opens = realloc(l->opens, (size_t)capacity * sizeof *opens);
-
-    if (opens == NULL)
-        return 0;
-    l->opens = opens;
-    l->capacity = capacity;
-    return 1;
-}
-
 /* The state is written last: whoever sees it, perhaps under the lock of another group, sees the bytes and all else. */
 static void settle(zro_link_request *request, zro_link_state state)
 {
@@ -102,14 +90,20 @@ static void refuse(zro_link_request *request, const char *text)
 /* Why a new request is refused, or NULL: then there is memory for it. */
 static const char *why_not(zro__mpi_link *l, uint64_t channel, size_t bytes)
 {
+    zro__mpi_open *opens = l->opens;
+
     if (ended)
         return "MPI is finalised; destroy groups before that";
     if (channel >= l->channels)
         return "this MPI has no tags left for more groups (MPI_TAG_UB)";
     if (bytes > MESSAGE_BYTES)
         return "the message is longer than message_bytes";
-    if (l->n == l->capacity && !grow(l))
+    if (l->n == l->capacity)
+        opens = realloc(opens, (size_t)(l->capacity + BATCH) * sizeof *opens);
+    if (opens == NULL)
         return "out of memory: the MPI link's requests";
+    l->opens = opens;
+    l->capacity += l->n == l->capacity ? BATCH : 0;
     return NULL;
 }
 
