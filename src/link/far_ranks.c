@@ -614,26 +614,19 @@ static int close_rank(zro__far *far, far_rank *f)
     return !settled;
 }
 
-/* The region must stay, in this process and in the file. */
-static void pin_region(zro__far *far)
-{
-    atomic_store(&far->config.control->pinned, 1);
-    zro__pin(far->config.view, far);
-}
-
 void zro__far_close(zro__far *far)
 {
-    int open = 0;
+    int open = zro__program_link_is_elsewhere(far->config.program_link); /* then nothing can be cancelled */
 
-    if (zro__program_link_is_elsewhere(far->config.program_link)) {
-        pin_region(far);
-        return;
+    if (!open) {
+        zro__program_link_lock(far->config.program_link);
+        for (int i = 0; i < far->n_far; i++)
+            open |= close_rank(far, &far->ranks[i]);
+        zro__far_messages_close(&far->data);
+        zro__program_link_unlock(far->config.program_link);
     }
-    zro__program_link_lock(far->config.program_link);
-    for (int i = 0; i < far->n_far; i++)
-        open |= close_rank(far, &far->ranks[i]);
-    zro__far_messages_close(&far->data);
-    if (open)
-        pin_region(far);
-    zro__program_link_unlock(far->config.program_link);
+    if (open) { /* the region must stay, in this process and in the file */
+        atomic_store(&far->config.control->pinned, 1);
+        zro__pin(far->config.view, far);
+    }
 }

@@ -99,7 +99,6 @@ static zro_status read_config(const zro_group_config *config, zro_group_config *
  * test counts for at most 100 ms: a job that was stopped and continued does not expire. */
 static zro_status drive(MPI_Request *request, int size, uint64_t timeout_ms, const char *what)
 {
-    const struct timespec nap = { .tv_nsec = 50000 };
     double waited = 0, last = MPI_Wtime(), now; /* seconds */
     int done = 0, code;
 
@@ -112,7 +111,7 @@ static zro_status drive(MPI_Request *request, int size, uint64_t timeout_ms, con
         if (done)
             return ZRO_OK;
         if (tests >= 100)
-            nanosleep(&nap, NULL);
+            nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
         now = MPI_Wtime();
         waited += now - last < 0.1 ? now - last : 0.1;
         last = now;

@@ -293,13 +293,6 @@ void zro__mpi_link_table(zro__mpi_link *link, zro_switch one_thread, zro_link *t
 
 /* ---- the end ---- */
 
-static void nap(long ns)
-{
-    const struct timespec t = { .tv_nsec = ns };
-
-    nanosleep(&t, NULL);
-}
-
 int zro__mpi_is_quiet(void)
 {
     for (int naps = 0; naps < 1000 && atomic_load(&groups) == 0; naps++) {
@@ -315,7 +308,7 @@ int zro__mpi_is_quiet(void)
             if (open == 0)
                 return 1;
         }
-        nap(1000000);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
     return 0;
 }
@@ -362,7 +355,7 @@ static int mpi_ends(MPI_Comm comm, int key, void *value, void *extra)
             drain(l);
         }
         more -= open == 0;
-        nap(50000);
+        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
     }
     zro__mpi_unlock();
     return MPI_SUCCESS;
