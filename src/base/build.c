@@ -26,13 +26,12 @@ int zro__build_check(const zro__build *build, const char *magic)
     return memcmp(build->magic, magic, sizeof build->magic) == 0 && build->sum == sum_of(build);
 }
 
-zro_status zro__build_differs(const char *call, const char *who, const char *version, const char *other,
-                              const char *other_version)
+zro_status zro__build_differs(const char *call, int rank, const char *version, const char *other, const char *other_version)
 {
     if (strncmp(version, other_version, sizeof((zro__build *)0)->version) == 0)
         return zro__fail(ZRO_ERR_MISMATCH,
-                         "%s: %s has another build of zro %.15s than %s; use one build of libzro for all ranks", call, who,
-                         version, other);
-    return zro__fail(ZRO_ERR_MISMATCH, "%s: %s has zro %.15s, but %s has zro %.15s; use one build of libzro for all ranks",
-                     call, who, version, other, other_version);
+                         "%s: rank %d has another build of zro %.15s than %s; use one build of libzro for all ranks", call,
+                         rank, version, other);
+    return zro__fail(ZRO_ERR_MISMATCH, "%s: rank %d has zro %.15s, but %s has zro %.15s; use one build of libzro for all ranks",
+                     call, rank, version, other, other_version);
 }

@@ -22,8 +22,7 @@ void zro__build_write(zro__build *build, const char *magic, uint64_t layout);
 /* Whether this is such a head, of any build. */
 int zro__build_check(const zro__build *build, const char *magic);
 
-/* Fails with MISMATCH: `who` has another build than `other`. */
-zro_status zro__build_differs(const char *call, const char *who, const char *version, const char *other,
-                              const char *other_version);
+/* Fails with MISMATCH: the rank has another build than `other`. */
+zro_status zro__build_differs(const char *call, int rank, const char *version, const char *other, const char *other_version);
 
 #endif

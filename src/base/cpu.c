@@ -22,23 +22,33 @@ static int has_f16c(void)
     return atomic_load_explicit(&answer, memory_order_relaxed) == YES;
 }
 
+#endif
+
 zro_kernels zro__cpu_best(void)
 {
+#if defined(__x86_64__)
     __builtin_cpu_init(); /* a constructor of the program may be what calls us, before the compiler's own has run */
     if (!has_f16c())
         return ZRO_KERNELS_BASE;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
         && __builtin_cpu_supports("avx512vl"))
         return ZRO_KERNELS_AVX512;
-    return __builtin_cpu_supports("avx2") ? ZRO_KERNELS_AVX2 : ZRO_KERNELS_BASE;
+    if (__builtin_cpu_supports("avx2"))
+        return ZRO_KERNELS_AVX2;
+#endif
+    return ZRO_KERNELS_BASE;
 }
 
 /* On Intel a core's outstanding misses limit a stream, and prefetching is worth 5 to 10 %; on AMD the bus does, and it is
  * worth nothing or less. */
 size_t zro__cpu_prefetch(void)
 {
+#if defined(__x86_64__)
     __builtin_cpu_init();
-    return __builtin_cpu_is("intel") ? 512 : 0;
+    if (__builtin_cpu_is("intel"))
+        return 512;
+#endif
+    return 0;
 }
 
 /* On AMD's processors with AVX-512 the pass gains by prefetching the next tile, and no more: where the bus is fast it is 5 to 10 %
@@ -50,25 +60,6 @@ size_t zro__cpu_prefetch_fused(void)
 
     return ahead == 0 && zro__cpu_best() == ZRO_KERNELS_AVX512 ? NEXT_TILE : ahead;
 }
-
-#else
-
-zro_kernels zro__cpu_best(void)
-{
-    return ZRO_KERNELS_BASE;
-}
-
-size_t zro__cpu_prefetch(void)
-{
-    return 0;
-}
-
-size_t zro__cpu_prefetch_fused(void)
-{
-    return 0;
-}
-
-#endif
 
 #if defined(__x86_64__) || defined(__i386__)
 

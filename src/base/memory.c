@@ -79,10 +79,7 @@ void *zro__alloc(zro__account *account, zro__kind kind, size_t bytes)
     if (total >= 2 * HUGE && kind != ZRO__KIND_COPY)
         advise(start, total, HUGE, MADV_HUGEPAGE);
     head = (block_head *)(void *)(((uintptr_t)start + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
-    head->start = start;
-    head->account = account;
-    head->bytes = bytes;
-    head->kind = kind;
+    *head = (block_head){ start, account, bytes, kind };
     if (account != NULL)
         count_up(account, kind, bytes);
     return (char *)head + ALIGN;

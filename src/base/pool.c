@@ -129,11 +129,8 @@ zro_status zro__pool_create(zro__account *account, uint32_t threads, zro__pool *
     pool->threads = threads;
     pool->plan = zro__point_plan_get();
     for (uint32_t i = 1; i < threads; i++) {
-        worker *w = &pool->workers[i - 1];
-
-        w->pool = pool;
-        w->index = i;
-        st = start_worker(pool, w);
+        pool->workers[i - 1] = (worker){ .pool = pool, .index = i };
+        st = start_worker(pool, &pool->workers[i - 1]);
         if (st != ZRO_OK) {
             zro__pool_destroy(pool);
             return st;

@@ -58,20 +58,13 @@ struct zro__trace {
 
 /* ---- the file ---- */
 
-static void nap(void)
-{
-    const struct timespec ms = { 0, 1000000 };
-
-    nanosleep(&ms, NULL);
-}
-
 /* Locks the file.  EWOULDBLOCK after so many ms: another rank has it. */
 static int lock_file(const zro__trace *t, int patience_ms)
 {
     for (int waited = 0; flock(t->fd, LOCK_EX | LOCK_NB) != 0; waited++) {
         if (errno != EINTR && (errno != EWOULDBLOCK || waited >= patience_ms))
             return errno;
-        nap();
+        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
     }
     return 0;
 }

@@ -77,11 +77,6 @@ void zro__life_mark_dead(zro__life *life)
     atomic_store_explicit(&life->word, FUTEX_OWNER_DIED, memory_order_release);
 }
 
-int zro__life_is_taken(zro__life *life)
-{
-    return atomic_load_explicit(&life->word, memory_order_acquire) != 0;
-}
-
 int zro__process_ended(int32_t pid)
 {
     char path[64], text[512] = "", *state;

@@ -49,8 +49,6 @@ void zro__life_release(zro__holder *holder);
 void zro__life_mark_alive(zro__life *life);
 void zro__life_mark_dead(zro__life *life);
 
-/* Whether the rank has taken its word, whatever became of it since; whether it is dead. */
-int zro__life_is_taken(zro__life *life);
 int zro__life_is_dead(zro__life *life);
 
 /* Whether a process is gone, or dead and not yet reaped, by its number in /proc; without /proc none is. */

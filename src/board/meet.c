@@ -69,10 +69,7 @@ void zro__meet_init(zro__meet *meet, int size)
 
 static zro_status differs(const zro__meet *meet, int rank, const char *version)
 {
-    char name[32];
-
-    snprintf(name, sizeof name, "rank %d", rank);
-    return zro__build_differs("group_create", name, version, "`zro run`", meet->build.version);
+    return zro__build_differs("group_create", rank, version, "`zro run`", meet->build.version);
 }
 
 /* Tells the ranks that have the supervisor's build, and would wait for this one, and fails. */

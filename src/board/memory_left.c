@@ -24,18 +24,14 @@ static int read_number(const char *folder, const char *name, const char *key, ui
     while (!found && fgets(line, sizeof line, f) != NULL) {
         const char *rest = line + n;
 
-        if (strncmp(line, key, n) != 0)
-            continue;
-        if (n > 0 && *rest != ':' && *rest != ' ' && *rest != '\t')
+        if (strncmp(line, key, n) != 0 || (n > 0 && strspn(rest, ": \t") == 0))
             continue;
         rest += strspn(rest, ": \t");
-        if (sscanf(rest, "%" SCNu64, out) == 1) {
-            if (strstr(rest, " kB") != NULL)
-                *out *= 1024;
-            found = 1;
-        } else if (n == 0) {
-            break; /* "max": no limit */
-        }
+        found = sscanf(rest, "%" SCNu64, out) == 1;
+        if (found && strstr(rest, " kB") != NULL)
+            *out *= 1024;
+        if (n == 0)
+            break; /* what is no number is "max": no limit */
     }
     fclose(f);
     return found;

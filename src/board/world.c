@@ -323,12 +323,11 @@ void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *bor
 
 void zro__pin(zro__view *view, const void *address)
 {
-    uintptr_t at = (uintptr_t)address;
+    zro__map kept;
 
     pthread_mutex_lock(&view->lock);
     view->pinned = 1;
-    for (zro__mapping *m = view->mappings; m != NULL; m = m->next)
-        m->users += at - (uintptr_t)m->map.base < m->map.bytes;
+    zro__map_hold_locked(view, address, &kept);
     pthread_mutex_unlock(&view->lock);
 }
 
@@ -356,19 +355,6 @@ static void close_world(zro__view *view)
 static pthread_mutex_t views_lock = PTHREAD_MUTEX_INITIALIZER;
 static zro__view *views;
 
-/* Takes a view that is not in the list. */
-static void unlist_view(const zro__view *view)
-{
-    zro__view **at = &views;
-
-    pthread_mutex_lock(&views_lock);
-    while (*at != NULL && *at != view)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = view->next;
-    pthread_mutex_unlock(&views_lock);
-}
-
 zro__view *zro__view_find(const unsigned char *nonce)
 {
     zro__view *view;
@@ -380,9 +366,17 @@ zro__view *zro__view_find(const unsigned char *nonce)
     return view;
 }
 
+/* The view need not be in the list yet. */
 static void free_view(zro__view *view)
 {
-    unlist_view(view);
+    zro__view **at = &views;
+
+    pthread_mutex_lock(&views_lock);
+    while (*at != NULL && *at != view)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = view->next;
+    pthread_mutex_unlock(&views_lock);
     zro__late_free_all(view);
     close_world(view);
     pthread_mutex_destroy(&view->opening);

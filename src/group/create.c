@@ -83,16 +83,14 @@ static zro_status check_teller(void *user, uint64_t waited_ms)
     const zro__formation *f = t->formation;
     const zro__board *parent = f->parent != NULL ? &f->parent->ranks.board : NULL;
     zro_status st = parent != NULL ? zro__verdict_get(parent->control) : ZRO_OK;
+    int is_gone;
 
     if (st != ZRO_OK)
         return st;
-    if (parent != NULL ? zro__gone(parent, f->ranks[t->rank]) != NULL : zro__life_is_dead(&f->lives[t->rank])) {
-        zro__meet_lost(f->meet, f->member(f, t->rank).label, 1);
-        return zro__fail(ZRO_ERR_LOST, "%s: %s is gone", f->call, t->name);
-    }
-    if (parent != NULL && zro__has_left(parent, f->ranks[t->rank])) {
-        zro__meet_lost(f->meet, f->member(f, t->rank).label, 0);
-        return zro__fail(ZRO_ERR_LOST, "%s: %s has destroyed the parent group", f->call, t->name);
+    is_gone = parent != NULL ? zro__gone(parent, f->ranks[t->rank]) != NULL : zro__life_is_dead(&f->lives[t->rank]);
+    if (is_gone || (parent != NULL && zro__has_left(parent, f->ranks[t->rank]))) {
+        zro__meet_lost(f->meet, f->member(f, t->rank).label, is_gone);
+        return zro__fail(ZRO_ERR_LOST, "%s: %s %s", f->call, t->name, is_gone ? "is gone" : "has destroyed the parent group");
     }
     if (waited_ms > f->timeout_ms)
         return zro__fail(ZRO_ERR_TIMEOUT, "%s: %s did not come within %" PRIu64 " ms%s", f->call, t->name, f->timeout_ms,

@@ -13,13 +13,19 @@
 #include "group/create.h"
 #include "group/ticket.h"
 
-static zro_status check_numbers(const char *name, int rank, int size)
+/* What both calls check: the config, whose copy is *c, the numbers, and the memory of the tickets, which texts call `what`. */
+static zro_status read_arguments(const char *call, const zro_group_config *config, int rank, int size, const char *what,
+                                 const void *tickets, zro_group_config *c)
 {
+    zro_status st = zro__config_read(config, c);
+
+    if (st != ZRO_OK)
+        return st;
     if (size < 1 || size > ZRO__MAX_RANKS)
-        return zro__fail(ZRO_ERR_INVALID, "%s: size = %d, must be 1 to %d", name, size, ZRO__MAX_RANKS);
+        return zro__fail(ZRO_ERR_INVALID, "%s: size = %d, must be 1 to %d", call, size, ZRO__MAX_RANKS);
     if (rank < 0 || rank >= size)
-        return zro__fail(ZRO_ERR_INVALID, "%s: rank = %d, must be in [0, %d)", name, rank, size);
-    return ZRO_OK;
+        return zro__fail(ZRO_ERR_INVALID, "%s: rank = %d, must be in [0, %d)", call, rank, size);
+    return tickets != NULL ? ZRO_OK : zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL", call, what);
 }
 
 zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, void *ticket)
@@ -27,12 +33,8 @@ zro_status zro_group_ticket(const zro_group_config *config, int rank, int size, 
     zro_group_config c;
     zro__ticket t;
     zro__view *view;
-    zro_status st = zro__config_read(config, &c);
+    zro_status st = read_arguments("group_ticket", config, rank, size, "ticket", ticket, &c);
 
-    if (st == ZRO_OK)
-        st = check_numbers("group_ticket", rank, size);
-    if (st == ZRO_OK && ticket == NULL)
-        st = zro__fail(ZRO_ERR_INVALID, "group_ticket: ticket is NULL");
     if (st == ZRO_OK)
         st = zro__view_create(&view);
     if (st != ZRO_OK)
@@ -211,16 +213,6 @@ static zro_status create_in_view(zro__formation *f, zro_status st, int sharers, 
     return st;
 }
 
-static zro_status check_tickets(const zro_group_config *config, int rank, int size, const void *tickets)
-{
-    zro_status st = zro__tickets_check(tickets, rank, size);
-
-    if (st == ZRO_OK && (config->link == NULL) != (zro__ticket_get(tickets, rank).message_bytes == 0))
-        st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: the ticket was written %s a link",
-                       config->link ? "without" : "with");
-    return st;
-}
-
 /* The rank's own ticket and its link are used up, whatever happens. */
 static zro_status create_from_tickets(const zro_group_config *config, int rank, int size, const void *tickets, zro__meet *meet,
                                       zro__life_kind kind, zro_group **out)
@@ -239,8 +231,11 @@ static zro_status create_from_tickets(const zro_group_config *config, int rank, 
                          .timeout_ms = config->timeout_ms,
                          .trace = config->trace };
     int sharers;
-    zro_status st = check_tickets(config, rank, size, tickets);
+    zro_status st = zro__tickets_check(tickets, rank, size);
 
+    if (st == ZRO_OK && (config->link == NULL) != (zro__ticket_get(tickets, rank).message_bytes == 0))
+        st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: the ticket was written %s a link",
+                       config->link ? "without" : "with");
     if (config->link != NULL)
         zro__program_link_init(&program_link, config->link, zro__tickets_message_bytes(tickets, size));
     if (st == ZRO_OK) {
@@ -279,11 +274,7 @@ zro_status zro_group_create_tickets(const zro_group_config *config, int rank, in
     if (out == NULL)
         return zro__fail(ZRO_ERR_INVALID, "group_create_tickets: out is NULL");
     *out = NULL;
-    st = zro__config_read(config, &c);
-    if (st == ZRO_OK)
-        st = check_numbers("group_create_tickets", rank, size);
-    if (st == ZRO_OK && tickets == NULL)
-        st = zro__fail(ZRO_ERR_INVALID, "group_create_tickets: tickets is NULL");
+    st = read_arguments("group_create_tickets", config, rank, size, "tickets", tickets, &c);
     if (st == ZRO_OK)
         return create_from_tickets(&c, rank, size, tickets, NULL, ZRO__LIFE_OF_PROCESS, out);
     if (c.link != NULL && c.link->struct_size == sizeof *c.link && c.link->close != NULL)

@@ -30,40 +30,42 @@ static const char *variable(const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* Each of the following leaves *value alone if the variable is not set. */
-static zro_status read_integer(const char *name, int64_t low, int64_t high, int64_t *value)
+/* The number in a variable, if it is set and `value` is the one that stands for "not chosen"; otherwise `value`.  Once *st is a
+ * failure nothing is read. */
+static int64_t read_integer(zro_status *st, const char *name, int64_t value, int64_t unset, int64_t low, int64_t high)
 {
-    const char *text = variable(name);
+    const char *text = *st == ZRO_OK && value == unset ? variable(name) : NULL;
     char *end;
-    long long number;
+    int64_t number;
 
     if (text == NULL)
-        return ZRO_OK;
+        return value;
     errno = 0;
     number = strtoll(text, &end, 10);
-    if (errno != 0 || *end != '\0' || number < low || number > high)
-        return zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be a number from %" PRId64 " to %" PRId64, name, text, low, high);
-    *value = number;
-    return ZRO_OK;
+    if (errno == 0 && *end == '\0' && number >= low && number <= high)
+        return number;
+    *st = zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be a number from %" PRId64 " to %" PRId64, name, text, low, high);
+    return value;
 }
 
-/* One of several words, which are separated by ", ": its number among them. */
-static zro_status read_word(const char *name, const char *words, int64_t *value)
+/* The same for one of several words, which are separated by ", ": its number among them. */
+static int64_t read_word(zro_status *st, const char *name, int64_t value, int64_t unset, const char *words)
 {
-    const char *text = variable(name), *word = words;
+    const char *text = *st == ZRO_OK && value == unset ? variable(name) : NULL;
+    const char *word = words;
 
     for (int64_t i = 0; text != NULL; i++) {
         size_t length = strcspn(word, ",");
 
-        if (strlen(text) == length && memcmp(text, word, length) == 0) {
-            *value = i;
-            return ZRO_OK;
+        if (strlen(text) == length && memcmp(text, word, length) == 0)
+            return i;
+        if (word[length] == '\0') {
+            *st = zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be one of: %s", name, text, words);
+            break;
         }
-        if (word[length] == '\0')
-            return zro__fail(ZRO_ERR_INVALID, "%s = \"%s\", must be one of: %s", name, text, words);
         word += length + 2;
     }
-    return ZRO_OK;
+    return value;
 }
 
 /* "0,0,1,1": one number per rank; *cells is to be freed. */
@@ -88,42 +90,21 @@ static zro_status read_cells(int size, int32_t **cells)
     return ZRO_OK;
 }
 
-static zro_status read_settings(zro_settings *s)
-{
-    const zro_settings d = ZRO_SETTINGS_INIT;
-    int64_t threads = s->threads, kernels = (int64_t)s->kernels, fast = (int64_t)s->fast, level = (int64_t)s->log_level;
-    zro_status st = ZRO_OK;
-
-    if (s->threads == d.threads)
-        st = read_integer("ZRO_THREADS", 1, 256, &threads);
-    if (st == ZRO_OK && s->kernels == d.kernels)
-        st = read_word("ZRO_KERNELS", "auto, base, avx2, avx512", &kernels);
-    if (st == ZRO_OK && s->fast == d.fast)
-        st = read_word("ZRO_FAST", "off, on", &fast);
-    if (st == ZRO_OK && s->log_level == d.log_level)
-        st = read_word("ZRO_LOG", "off, warn, info, debug", &level);
-    s->threads = (uint32_t)threads;
-    s->kernels = (zro_kernels)kernels;
-    s->fast = (zro_switch)fast;
-    s->log_level = (zro_log_level)level;
-    return st;
-}
-
 /* Fills what the config left at its defaults, and checks the result; *cells is to be freed. */
 static zro_status read_config(zro_group_config *c, int size, int32_t **cells)
 {
     const zro_group_config d = ZRO_GROUP_CONFIG_INIT;
+    zro_settings *s = &c->settings;
     zro_group_config checked;
-    int64_t timeout_ms = (int64_t)d.timeout_ms;
-    zro_status st = read_settings(&c->settings);
+    zro_status st = ZRO_OK;
 
-    if (st == ZRO_OK && c->timeout_ms == d.timeout_ms) {
-        st = read_integer("ZRO_TIMEOUT_MS", 1, INT64_MAX, &timeout_ms);
-        c->timeout_ms = (uint64_t)timeout_ms;
-    }
-    if (st == ZRO_OK && c->machine == d.machine)
-        st = read_integer("ZRO_MACHINE", 0, INT64_MAX, &c->machine);
-    if (st == ZRO_OK && c->trace == NULL)
+    s->threads = (uint32_t)read_integer(&st, "ZRO_THREADS", s->threads, d.settings.threads, 1, 256);
+    s->kernels = (zro_kernels)read_word(&st, "ZRO_KERNELS", s->kernels, d.settings.kernels, "auto, base, avx2, avx512");
+    s->fast = (zro_switch)read_word(&st, "ZRO_FAST", s->fast, d.settings.fast, "off, on");
+    s->log_level = (zro_log_level)read_word(&st, "ZRO_LOG", s->log_level, d.settings.log_level, "off, warn, info, debug");
+    c->timeout_ms = (uint64_t)read_integer(&st, "ZRO_TIMEOUT_MS", (int64_t)c->timeout_ms, (int64_t)d.timeout_ms, 1, INT64_MAX);
+    c->machine = read_integer(&st, "ZRO_MACHINE", c->machine, d.machine, 0, INT64_MAX);
+    if (c->trace == NULL)
         c->trace = variable("ZRO_TRACE");
     if (st == ZRO_OK && c->cells == NULL) {
         st = read_cells(size, cells);
@@ -150,14 +131,6 @@ int zro__env_mpi_tasks(const char **name)
 }
 
 /* ---- the ranks ---- */
-
-static zro_status create_alone(const zro_group_config *c, zro_group **out)
-{
-    unsigned char ticket[ZRO_TICKET_BYTES];
-    zro_status st = zro_group_ticket(c, 0, 1, ticket);
-
-    return st != ZRO_OK ? st : zro_group_create_tickets(c, 0, 1, ticket, out);
-}
 
 /* A config that was refused `before` is brought to the others, who would wait otherwise. */
 static zro_status create_met(const zro_group_config *c, int rank, int size, int fd, zro_status before, zro_group **out)
@@ -230,15 +203,16 @@ typedef struct run {
 static zro_status read_run(run *r)
 {
     const char *how = "start the program with `zro run`";
-    zro_status st = read_integer("ZRO_SIZE", 1, ZRO__MAX_RANKS, &r->size);
+    zro_status st = ZRO_OK;
 
+    r->size = read_integer(&st, "ZRO_SIZE", 0, 0, 1, ZRO__MAX_RANKS);
     if (st == ZRO_OK && r->size == 0 && variable("ZRO_RANK") != NULL)
         st = zro__fail(ZRO_ERR_INVALID, "ZRO_RANK is set, but not ZRO_SIZE; %s", how);
     if (st != ZRO_OK || r->size == 0)
         return st;
-    st = read_integer("ZRO_RANK", 0, r->size - 1, &r->rank);
-    if (st == ZRO_OK && variable("ZRO_RANK") != NULL)
-        st = read_integer("ZRO_MEET", 0, INT32_MAX, &r->meet);
+    r->rank = read_integer(&st, "ZRO_RANK", 0, 0, 0, r->size - 1);
+    if (variable("ZRO_RANK") != NULL)
+        r->meet = read_integer(&st, "ZRO_MEET", -1, -1, 0, INT32_MAX);
     if (st == ZRO_OK && r->meet < 0 && r->size > 1)
         st = zro__fail(ZRO_ERR_INVALID, "ZRO_SIZE = %d is set, but not ZRO_RANK and ZRO_MEET; %s", (int)r->size, how);
     return st;
@@ -248,6 +222,7 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
 {
     run r = { .size = 0, .rank = 0, .meet = -1 };
     zro_group_config c;
+    unsigned char ticket[ZRO_TICKET_BYTES]; /* of a group of one */
     int32_t *cells = NULL;
     int ranks = 0;
     zro_status st;
@@ -267,8 +242,8 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
         st = zro_mpi_create_world(&c, st, out);
     else if (r.meet >= 0)
         st = create_met(&c, (int)r.rank, (int)r.size, (int)r.meet, st, out);
-    else if (st == ZRO_OK)
-        st = create_alone(&c, out);
+    else if (st == ZRO_OK && (st = zro_group_ticket(&c, 0, 1, ticket)) == ZRO_OK)
+        st = zro_group_create_tickets(&c, 0, 1, ticket, out);
     zro__free(cells);
     if (st == ZRO_OK)
         (*out)->is_expected = 1;

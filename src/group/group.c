@@ -69,11 +69,9 @@ zro_status zro__enter(zro_group *g)
     if (st != ZRO_OK)
         return st;
     st = zro__verdict_get(g->ranks.board.control);
-    if (st != ZRO_OK) {
+    if (st != ZRO_OK)
         zro__group_settle(g);
-        return st;
-    }
-    if (g->ranks.board.far != NULL)
+    else if (g->ranks.board.far != NULL)
         st = zro__program_link_check_thread(g->seat->program_link);
     if (st != ZRO_OK)
         return st;

@@ -5,10 +5,11 @@
 
 #include "base/point.h"
 
-enum { DEPTH = ZRO__CARRIER_DEPTH, SHORT_BYTES = 4096 };
+/* A pair of ranks has three queues: one per stream for what comes, and one for all that goes. */
+enum { DEPTH = ZRO__CARRIER_DEPTH, OUT = ZRO__STREAMS, QUEUES, SHORT_BYTES = 4096 };
 
-/* Messages that follow each other: those that come in one of the two streams, or all that go. */
-typedef struct queue {
+/* Messages that follow each other. */
+typedef struct zro__far_queue {
     zro__word over; /* how many the link is done with, in order */
     uint64_t begun; /* how many it was given */
     uint64_t freed; /* how many need their memory no more: of those that came the transfer has read them, of those that went the
@@ -19,23 +20,17 @@ typedef struct queue {
     void *next;           /* of those that go: the buffer of the next one, if it was asked for */
 } queue;
 
-struct zro__far_queues {
-    queue in[ZRO__STREAMS], out;
-};
-
-/* Without messages there is nothing to wait for: its words have reached every target.  Never written. */
-static zro__far_queues none;
+/* Without messages there is nothing to wait for: these words have reached every target.  Never written. */
+static queue none[QUEUES];
 
 static zro__far_pair *pair_of(const zro__far_messages *d, int rank)
 {
     return &d->pairs[~zro__slot_index(d->control, rank)];
 }
 
-static zro__far_queues *queues_of(const zro__far_messages *d, int rank)
+static queue *queues_of(const zro__far_messages *d, int rank)
 {
-    zro__far_queues *q = pair_of(d, rank)->queues;
-
-    return q != NULL ? q : &none;
+    return pair_of(d, rank)->queues != NULL ? pair_of(d, rank)->queues : none;
 }
 
 static zro_status no_memory(void)
@@ -53,37 +48,29 @@ void zro__far_count_message(zro__counters *counters, size_t bytes)
 
 /* ---- under the lock ---- */
 
-/* Makes sure that the pair has queues; 0 if there is no memory for them. */
-static int has_queues(zro__far_messages *d, zro__far_pair *pair)
+/* The queues of a pair, which gets them now if it has none; NULL if there is no memory for them. */
+static queue *take_queues(zro__far_messages *d, zro__far_pair *pair)
 {
-    zro__far_queues *q;
+    queue *q = pair->queues;
 
-    if (pair->queues != NULL)
-        return 1;
-    q = zro__buffers_take(&d->buffers, sizeof *q);
-    if (q == NULL)
-        return 0;
-    memset(q, 0, sizeof *q);
-    for (int i = 0; i < DEPTH; i++)
-        q->in[ZRO__PIECES].request[i].state = q->in[ZRO__RESULTS].request[i].state = q->out.request[i].state = ZRO_LINK_DONE;
-    pair->queues = q;
-    return 1;
-}
-
-static int is_idle(const queue *q)
-{
-    return q->freed == q->begun && q->next == NULL;
+    if (q != NULL || (q = zro__buffers_take(&d->buffers, QUEUES * sizeof *q)) == NULL)
+        return q;
+    memset(q, 0, QUEUES * sizeof *q);
+    for (int i = 0; i < QUEUES * DEPTH; i++)
+        q[i / DEPTH].request[i % DEPTH].state = ZRO_LINK_DONE;
+    return pair->queues = q;
 }
 
 /* Gives the queues of a pair without messages back; takes NULL.  Nobody may wait for their words. */
 static void drop_queues(zro__far_messages *d, zro__far_pair *pair)
 {
-    zro__far_queues *q = pair != NULL ? pair->queues : NULL;
-
-    if (q == NULL || !is_idle(&q->in[ZRO__PIECES]) || !is_idle(&q->in[ZRO__RESULTS]) || !is_idle(&q->out))
+    if (pair == NULL || pair->queues == NULL)
         return;
+    for (const queue *q = pair->queues; q < pair->queues + QUEUES; q++)
+        if (q->freed != q->begun || q->next != NULL)
+            return;
+    zro__buffers_give(&d->buffers, pair->queues);
     pair->queues = NULL;
-    zro__buffers_give(&d->buffers, q);
 }
 
 /* Messages before `end` need their memory no more. */
@@ -122,20 +109,19 @@ static void collect(zro__far_pair *pair, queue *q)
 void zro__far_messages_collect(zro__far_messages *d, int index)
 {
     zro__far_pair *pair = &d->pairs[index];
-    zro__far_queues *q = pair->queues;
+    queue *q = pair->queues;
 
     if (q == NULL || zro__reached(&d->control->verdict, ZRO__BREAKING)) /* what comes after a verdict may be anything */
         return;
-    for (int s = 0; s < ZRO__STREAMS; s++)
-        collect(pair, &q->in[s]);
-    collect(pair, &q->out);
-    free_until(d, &q->out, atomic_load_explicit(&q->out.over.value, memory_order_relaxed));
+    for (int i = 0; i < QUEUES; i++)
+        collect(pair, &q[i]);
+    free_until(d, &q[OUT], atomic_load_explicit(&q[OUT].over.value, memory_order_relaxed));
 }
 
 static void post_send(zro__far_messages *d, zro__far_pair *pair, zro__stream stream, void *from, int buffered, size_t bytes)
 {
     const zro_link *link = &d->program_link->link;
-    queue *out = &pair->queues->out;
+    queue *out = &pair->queues[OUT];
 
     free_until(d, out, atomic_load_explicit(&out->over.value, memory_order_relaxed)); /* before its entry is used again */
     link->send(link->self, pair->peer, d->channel + stream, from, bytes, ZRO_ON, begin(out, from, buffered));
@@ -146,7 +132,7 @@ static void post_send(zro__far_messages *d, zro__far_pair *pair, zro__stream str
 
 static zro__word *buffer_word(void *self, int peer, uint64_t *target)
 {
-    queue *out = &queues_of(self, peer)->out;
+    queue *out = &queues_of(self, peer)[OUT];
 
     *target = out->begun < DEPTH ? 0 : out->begun - DEPTH + 1;
     return &out->over;
@@ -166,14 +152,14 @@ static zro__word *sent_word(void *self, int peer, uint64_t *target)
         d->asked = pair->queues != NULL ? pair : NULL;
         zro__program_link_unlock(d->program_link);
     }
-    out = &queues_of(d, peer)->out;
+    out = &queues_of(d, peer)[OUT];
     *target = out->begun;
     return &out->over;
 }
 
 static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *target)
 {
-    queue *in = &queues_of(self, peer)->in[stream];
+    queue *in = &queues_of(self, peer)[stream];
 
     *target = in->freed + 1;
     return &in->over;
@@ -183,19 +169,15 @@ static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *
 static zro_status next_buffer(void *self, int peer, void **out)
 {
     zro__far_messages *d = self;
-    zro__far_pair *pair = pair_of(d, peer);
-    void **next;
+    queue *q;
 
-    *out = NULL;
     zro__program_link_lock(d->program_link);
-    if (has_queues(d, pair)) {
-        next = &pair->queues->out.next;
-        if (*next == NULL && d->filling != NULL)
-            zro__buffers_share(*next = d->filling);
-        else if (*next == NULL)
-            *next = d->filling = zro__buffers_take(&d->buffers, d->chunk);
-        *out = *next;
-    }
+    q = take_queues(d, pair_of(d, peer));
+    if (q != NULL && q[OUT].next == NULL && d->filling != NULL)
+        zro__buffers_share(q[OUT].next = d->filling);
+    else if (q != NULL && q[OUT].next == NULL)
+        q[OUT].next = d->filling = zro__buffers_take(&d->buffers, d->chunk);
+    *out = q != NULL ? q[OUT].next : NULL;
     zro__program_link_unlock(d->program_link);
     return *out != NULL ? ZRO_OK : no_memory();
 }
@@ -208,7 +190,7 @@ static zro_status send_from(void *self, int peer, zro__stream stream, const void
 
     (void)ZRO__POINT("far.send");
     zro__program_link_lock(d->program_link);
-    ok = has_queues(d, pair);
+    ok = take_queues(d, pair) != NULL;
     if (ok)
         post_send(d, pair, stream, (void *)(uintptr_t)from, 0, bytes);
     zro__program_link_unlock(d->program_link);
@@ -231,13 +213,13 @@ static void send_message(void *self, int peer, zro__stream stream, size_t bytes)
 {
     zro__far_messages *d = self;
     zro__far_pair *pair = pair_of(d, peer);
-    void *buffer = pair->queues->out.next;
+    void *buffer = pair->queues[OUT].next;
 
     (void)ZRO__POINT("far.send");
     zro__program_link_lock(d->program_link);
     if (buffer == d->filling)
         d->filling = NULL;
-    pair->queues->out.next = NULL;
+    pair->queues[OUT].next = NULL;
     post_send(d, pair, stream, shorten(d, buffer, bytes), 1, bytes);
     zro__program_link_unlock(d->program_link);
 }
@@ -250,21 +232,21 @@ static zro_status expect(void *self, int peer, zro__stream stream, void *into, s
     int buffered = into == NULL || !d->into_arrays, ok;
 
     zro__program_link_lock(d->program_link);
-    ok = has_queues(d, pair);
+    ok = take_queues(d, pair) != NULL;
     if (ok && buffered) {
         bytes = bytes < d->chunk ? bytes + 1 : d->chunk; /* so that what is too long is seen to be */
         into = zro__buffers_take(&d->buffers, bytes);
         ok = into != NULL;
     }
     if (ok)
-        link->recv(link->self, pair->peer, d->channel + stream, into, bytes, begin(&pair->queues->in[stream], into, buffered));
+        link->recv(link->self, pair->peer, d->channel + stream, into, bytes, begin(&pair->queues[stream], into, buffered));
     zro__program_link_unlock(d->program_link);
     return ok ? ZRO_OK : no_memory();
 }
 
 static zro_status recv_message(void *self, int peer, zro__stream stream, const void **out, size_t *bytes)
 {
-    const queue *in = &queues_of(self, peer)->in[stream];
+    const queue *in = &queues_of(self, peer)[stream];
 
     *out = in->at[in->freed % DEPTH];
     *bytes = in->request[in->freed % DEPTH].bytes;
@@ -275,7 +257,7 @@ static void release_message(void *self, int peer, zro__stream stream)
 {
     zro__far_messages *d = self;
     zro__far_pair *pair = pair_of(d, peer);
-    queue *in = &pair->queues->in[stream];
+    queue *in = &pair->queues[stream];
 
     zro__program_link_lock(d->program_link);
     free_until(d, in, in->freed + 1);
@@ -287,25 +269,20 @@ static void release_message(void *self, int peer, zro__stream stream)
 
 /* Gives up what is open.  Arrays of group memory that the link still uses stay mapped, buffers stay taken; returns whether there
  * are such. */
-static int give_up(zro__far_messages *d, queue *q)
+static int give_up_pair(zro__far_messages *d, zro__far_pair *pair)
 {
     int kept = 0;
 
-    for (int i = 0; i < DEPTH; i++) {
-        if (zro__request_settle(&d->program_link->link, &q->request[i]))
+    for (int i = 0; pair->queues != NULL && i < QUEUES * DEPTH; i++) {
+        queue *q = &pair->queues[i / DEPTH];
+
+        if (zro__request_settle(&d->program_link->link, &q->request[i % DEPTH]))
             continue;
         kept = 1;
-        if (!q->buffered[i])
-            zro__pin(d->view, q->at[i]);
+        if (!q->buffered[i % DEPTH])
+            zro__pin(d->view, q->at[i % DEPTH]);
     }
     return kept;
-}
-
-static int give_up_pair(zro__far_messages *d, zro__far_pair *pair)
-{
-    zro__far_queues *q = pair->queues;
-
-    return q != NULL && (give_up(d, &q->in[ZRO__PIECES]) | give_up(d, &q->in[ZRO__RESULTS]) | give_up(d, &q->out)) != 0;
 }
 
 void zro__far_messages_give_up(zro__far_messages *d)
@@ -314,45 +291,29 @@ void zro__far_messages_give_up(zro__far_messages *d)
         (void)give_up_pair(d, &d->pairs[i]);
 }
 
-static int uses_arrays(const queue *q)
-{
-    int uses = 0;
-
-    for (int i = 0; i < DEPTH; i++)
-        uses |= !q->buffered[i] && zro__request_is_open(&q->request[i]);
-    return uses;
-}
-
 int zro__far_messages_uses_arrays(const zro__far_messages *d)
 {
     int uses = 0;
 
-    for (int i = 0; i < d->n; i++) {
-        const zro__far_queues *q = d->pairs[i].queues;
-
-        uses |= q != NULL && (uses_arrays(&q->in[ZRO__RESULTS]) || uses_arrays(&q->out));
-    }
+    for (const zro__far_pair *pair = d->pairs; pair < d->pairs + d->n; pair++)
+        for (int i = 0; pair->queues != NULL && i < QUEUES * DEPTH; i++)
+            uses |= !pair->queues[i / DEPTH].buffered[i % DEPTH]
+                    && zro__request_is_open(&pair->queues[i / DEPTH].request[i % DEPTH]);
     return uses;
-}
-
-static void free_queue(zro__far_messages *d, queue *q)
-{
-    free_until(d, q, q->begun);
-    if (q->next != NULL)
-        zro__buffers_give(&d->buffers, q->next);
 }
 
 void zro__far_messages_close(zro__far_messages *d)
 {
-    for (int i = 0; i < d->n; i++) {
-        zro__far_queues *q = d->pairs[i].queues;
-
-        if (q == NULL || give_up_pair(d, &d->pairs[i]))
+    for (zro__far_pair *pair = d->pairs; pair < d->pairs + d->n; pair++) {
+        if (give_up_pair(d, pair))
             continue;
-        free_queue(d, &q->in[ZRO__PIECES]);
-        free_queue(d, &q->in[ZRO__RESULTS]);
-        free_queue(d, &q->out);
-        zro__buffers_give(&d->buffers, q);
+        for (int i = 0; pair->queues != NULL && i < QUEUES; i++) {
+            free_until(d, &pair->queues[i], pair->queues[i].begun);
+            if (pair->queues[i].next != NULL)
+                zro__buffers_give(&d->buffers, pair->queues[i].next);
+            pair->queues[i].next = NULL;
+        }
+        drop_queues(d, pair);
     }
     zro__buffers_close(&d->buffers);
 }

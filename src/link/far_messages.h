@@ -23,13 +23,11 @@
 #include "link/carrier.h"
 #include "link/program_link.h"
 
-typedef struct zro__far_queues zro__far_queues;
-
 /* What this rank has for messages to and from one far rank. */
 typedef struct zro__far_pair {
-    int peer;                /* its rank in the first group */
-    zro__far_queues *queues; /* NULL: it has no messages */
-    const char *failure;     /* why the link has failed, "" if it did not say, or NULL */
+    int peer;                      /* its rank in the first group */
+    struct zro__far_queue *queues; /* NULL: it has no messages */
+    const char *failure;           /* why the link has failed, "" if it did not say, or NULL */
 } zro__far_pair;
 
 typedef struct zro__far_messages {

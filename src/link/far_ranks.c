@@ -70,9 +70,8 @@ typedef struct notice {
 
 typedef struct far_rank {
     zro__mirror mirror;
-    zro__far_pair *pair;       /* what it has for data, and its rank in the first group */
-    zro_link_request incoming; /* the control message that is expected next */
-    zro_link_request body;     /* its long body, while `long_body` is not NULL */
+    zro__far_pair *pair; /* what it has for data, and its rank in the first group */
+    parcel incoming;     /* the control message that is expected next; its long body, while `long_body` is not NULL */
     body *long_body;
     body *long_payload[2]; /* of the last two arrivals, where they were long and may still be read */
     parcel arrival;        /* this rank's last arrival, on its way to it */
@@ -83,6 +82,7 @@ typedef struct far_rank {
 
 struct zro__far {
     zro__far_config config;
+    const zro_link *link; /* of the config's */
     zro__far_table table;
     zro__far_messages data;
     uint64_t channel;    /* the first of the group's */
@@ -137,11 +137,6 @@ static message *inbox_of(const zro__far *far, const far_rank *f)
     return (message *)(void *)(far->inboxes + (size_t)(f - far->ranks) * far->inbox_stride);
 }
 
-static void *short_payload(const zro__far *far, const far_rank *f, uint64_t number)
-{
-    return (char *)inbox_of(far, f) + far->inbox_stride - (2 - number % 2) * far->table.short_bytes;
-}
-
 /* ---- under the lock ---- */
 
 /* Memory on the heap, NULL if there is none. */
@@ -170,51 +165,41 @@ static void drop_body(zro__far *far, body *b)
         give_back(far, b, sizeof *b + b->bytes);
 }
 
-static void fail(zro__far *far, far_rank *f, const char *why)
+/* Nothing comes from this rank any more; returns 0. */
+static int fail(zro__far *far, far_rank *f, const char *why)
 {
     if (f->mirror.failure != NULL)
-        return;
+        return 0;
     f->mirror.failure = "its link failed";
     f->why = why == NULL || *why == '\0' ? NULL : take(far, ZRO__TEXT_BYTES);
-    if (f->why == NULL)
-        return;
-    snprintf(f->why, ZRO__TEXT_BYTES, "%s", why);
-    f->mirror.failure = f->why;
+    if (f->why != NULL) {
+        snprintf(f->why, ZRO__TEXT_BYTES, "%s", why);
+        f->mirror.failure = f->why;
+    }
+    return 0;
 }
 
-static int parcel_is_open(const parcel *p)
+/* Whether a request has ended well.  If it failed, so has the link to that rank. */
+static int is_done(zro__far *far, far_rank *f, const zro_link_request *request)
 {
-    return zro__request_is_open(&p->head) || zro__request_is_open(&p->body);
-}
+    const zro_link_state state = zro__request_state(request);
 
-/* The first receive that finds no message shows whether the link can cancel one.  If it cannot, it has what it needs. */
-static void try_cancel(zro__far *far, far_rank *f)
-{
-    const zro_link *link = &far->config.program_link->link;
-
-    link->cancel(link->self, &f->incoming);
-    far->tried_cancel = zro__request_state(&f->incoming) != ZRO_LINK_DONE;
-    far->cancelled_for = far->tried_cancel ? f : NULL;
+    return state == ZRO_LINK_FAILED ? fail(far, f, request->text) : state == ZRO_LINK_DONE;
 }
 
 static void post_receive(zro__far *far, far_rank *f)
 {
-    const zro_link *link = &far->config.program_link->link;
-
     if (f == far->cancelled_for)
         far->cancelled_for = NULL;
-    memset(&f->incoming, 0, sizeof f->incoming);
-    link->recv(link->self, f->pair->peer, far->channel + CONTROL, inbox_of(far, f), sizeof(message) + far->table.short_bytes,
-               &f->incoming);
-    if (!far->tried_cancel && zro__request_is_open(&f->incoming))
-        try_cancel(far, f);
-}
-
-/* The link has cancelled the receive, at once or later.  If it failed for another reason, so will the next one. */
-static void see_cancelled(zro__far *far, far_rank *f)
-{
-    far->data.into_arrays = 1;
-    post_receive(far, f);
+    f->incoming = (parcel){ .body.state = ZRO_LINK_DONE };
+    far->link->recv(far->link->self, f->pair->peer, far->channel + CONTROL, inbox_of(far, f),
+                    sizeof(message) + far->table.short_bytes, &f->incoming.head);
+    if (far->tried_cancel || !zro__request_is_open(&f->incoming.head))
+        return;
+    /* The first receive that finds no message shows whether the link can cancel one.  If it cannot, it has what it needs. */
+    far->link->cancel(far->link->self, &f->incoming.head);
+    far->tried_cancel = zro__request_state(&f->incoming.head) != ZRO_LINK_DONE;
+    far->cancelled_for = far->tried_cancel ? f : NULL;
 }
 
 /* `data` is the body: it lies behind the head, or, if it is longer than `most`, anywhere. */
@@ -223,9 +208,7 @@ static void post_parcel(const zro_link *link, int peer, uint64_t channel, size_t
 {
     int is_long = m->bytes > most;
 
-    *p = done;
-    p->head.state = ZRO_LINK_OPEN;
-    p->body.state = is_long ? ZRO_LINK_OPEN : ZRO_LINK_DONE;
+    *p = (parcel){ .body.state = is_long ? ZRO_LINK_OPEN : ZRO_LINK_DONE };
     link->send(link->self, peer, channel + CONTROL, m, sizeof *m + (is_long ? 0 : m->bytes), ZRO_OFF, &p->head);
     if (is_long)
         link->send(link->self, peer, channel + BODIES, data, m->bytes, ZRO_OFF, &p->body);
@@ -233,15 +216,15 @@ static void post_parcel(const zro_link *link, int peer, uint64_t channel, size_t
 
 static void send_parcel(zro__far *far, far_rank *f, const message *m, const void *data, parcel *p)
 {
-    post_parcel(&far->config.program_link->link, f->pair->peer, far->channel, far->table.short_bytes, m, data, p);
+    post_parcel(far->link, f->pair->peer, far->channel, far->table.short_bytes, m, data, p);
     zro__far_count_message(far->data.counters, sizeof *m + m->bytes);
 }
 
-static void write_letter(letter *l, uint32_t kind, zro_status code, const char *text)
+static void write_letter(letter *l, uint32_t kind, zro_status code, uint64_t tag, uint64_t count, const char *text)
 {
-    l->head.kind = kind;
-    l->head.header.root = (int32_t)code;
-    l->head.bytes = (uint32_t)strnlen(text, sizeof l->text - 1) + 1;
+    const size_t bytes = strnlen(text, sizeof l->text - 1) + 1;
+
+    l->head = (message){ kind, (uint32_t)bytes, { .root = (int32_t)code, .tag = tag, .count = count } };
     snprintf(l->text, sizeof l->text, "%s", text);
 }
 
@@ -250,14 +233,13 @@ static void write_letter(letter *l, uint32_t kind, zro_status code, const char *
 static void take_arrival(zro__far *far, far_rank *f, const message *m, const void *payload)
 {
     uint64_t number = zro__arrived(f->mirror.arrived) + 1;
+    char *own = (char *)inbox_of(far, f) + far->inbox_stride - (2 - number % 2) * far->table.short_bytes;
 
     if (m->header.number != number) {
         fail(far, f, "it sent an arrival out of turn");
         return;
     }
-    f->mirror.payload[number % 2] = payload;
-    if (f->long_body == NULL)
-        f->mirror.payload[number % 2] = memcpy(short_payload(far, f, number), payload, m->bytes);
+    f->mirror.payload[number % 2] = f->long_body != NULL ? payload : memcpy(own, payload, m->bytes);
     f->long_payload[number % 2] = f->long_body;
     f->long_body = NULL;
     zro__post(zro__arrival_write(f->mirror.arrived, &m->header), number);
@@ -285,106 +267,69 @@ static void take_notice(zro__far *far, far_rank *f, const message *m, const char
 
 static void take_message(zro__far *far, far_rank *f, const message *m, const char *data)
 {
-    switch (m->kind) {
-    case KIND_ARRIVAL:
+    if (m->kind == KIND_ARRIVAL)
         take_arrival(far, f, m, data);
-        break;
-    case KIND_NOTICE:
+    else if (m->kind == KIND_NOTICE)
         take_notice(far, f, m, data);
-        break;
-    case KIND_VERDICT:
+    else if (m->kind == KIND_VERDICT)
         zro__control_break(far->config.control, (zro_status)m->header.root, (int)(int64_t)m->header.count, data);
-        break;
-    case KIND_LEFT:
+    else if (m->kind == KIND_LEFT)
         atomic_store_explicit(&f->mirror.left, 1, memory_order_release); /* pairs with the acquire in zro__has_left */
-        break;
-    default:
+    else
         fail(far, f, "it sent a message of unknown kind");
-    }
 }
 
-/* Texts must end, whatever was sent; payloads of arrivals are not texts. */
-static int is_proper(const message *m, const char *data)
+/* Whether the long body of a message has come.  The first time its receive is posted. */
+static int has_body(zro__far *far, far_rank *f, const message *m)
 {
-    return m->kind == KIND_ARRIVAL || (m->bytes > 0 && data[m->bytes - 1] == '\0');
-}
-
-/* Posts the receive of a long body. */
-static void expect_body(zro__far *far, far_rank *f, const message *m)
-{
-    const zro_link *link = &far->config.program_link->link;
-
-    f->long_body = take(far, sizeof(body) + m->bytes);
     if (f->long_body == NULL) {
-        fail(far, f, "out of memory: a message from it");
-        return;
+        f->long_body = take(far, sizeof(body) + m->bytes);
+        if (f->long_body == NULL)
+            return fail(far, f, "out of memory: a message from it");
+        f->long_body->bytes = m->bytes;
+        f->incoming.body = (zro_link_request){ .state = ZRO_LINK_OPEN };
+        far->link->recv(far->link->self, f->pair->peer, far->channel + BODIES, f->long_body->data, m->bytes, &f->incoming.body);
     }
-    f->long_body->bytes = m->bytes;
-    memset(&f->body, 0, sizeof f->body);
-    link->recv(link->self, f->pair->peer, far->channel + BODIES, f->long_body->data, m->bytes, &f->body);
+    if (!is_done(far, f, &f->incoming.body))
+        return 0;
+    return f->incoming.body.bytes == m->bytes ? 1 : fail(far, f, "it sent a message without its end");
 }
 
-/* Whether a control message has come as a whole.  If its body is still missing, the receive of that is posted. */
-static int has_message(zro__far *far, far_rank *f, const message *m)
+/* Whether a control message has come as a whole: its body is *data then. */
+static int has_message(zro__far *far, far_rank *f, message *m, const char **data)
 {
-    size_t bytes;
+    const size_t *bytes = &f->incoming.head.bytes, most = far->table.short_bytes;
 
-    if (f == far->cancelled_for && zro__request_state(&f->incoming) == ZRO_LINK_FAILED)
-        see_cancelled(far, f);
-    if (f->mirror.failure != NULL || zro__request_is_open(&f->incoming))
-        return 0;
-    bytes = f->incoming.bytes;
-    if (zro__request_state(&f->incoming) == ZRO_LINK_FAILED) {
-        fail(far, f, f->incoming.text);
-        return 0;
+    if (f == far->cancelled_for && zro__request_state(&f->incoming.head) == ZRO_LINK_FAILED) {
+        /* The link has cancelled the receive, at once or later.  If it failed for another reason, so will the next one. */
+        far->data.into_arrays = 1;
+        post_receive(far, f);
     }
-    if (bytes < sizeof *m || m->bytes > ZRO__PAYLOAD_BYTES
-        || bytes != sizeof *m + (m->bytes > far->table.short_bytes ? 0 : m->bytes)) {
-        fail(far, f, "it sent what is no message of this library");
+    if (f->mirror.failure != NULL || !is_done(far, f, &f->incoming.head))
         return 0;
-    }
-    if (m->bytes <= far->table.short_bytes)
-        return 1;
-    if (f->long_body == NULL)
-        expect_body(far, f, m);
-    if (f->mirror.failure != NULL || zro__request_is_open(&f->body))
+    if (*bytes < sizeof *m || m->bytes > ZRO__PAYLOAD_BYTES || *bytes != sizeof *m + (m->bytes > most ? 0 : m->bytes))
+        return fail(far, f, "it sent what is no message of this library");
+    if (m->bytes > most && !has_body(far, f, m))
         return 0;
-    if (zro__request_state(&f->body) == ZRO_LINK_FAILED || f->body.bytes != m->bytes) {
-        fail(far, f, zro__request_state(&f->body) == ZRO_LINK_FAILED ? f->body.text : "it sent a message without its end");
-        return 0;
-    }
+    *data = m->bytes > most ? f->long_body->data : body_of(m);
+    /* Texts must end, whatever was sent; payloads of arrivals are not texts. */
+    if (m->kind != KIND_ARRIVAL && (m->bytes == 0 || (*data)[m->bytes - 1] != '\0'))
+        return fail(far, f, "it sent what is no message of this library");
     return 1;
 }
 
 static void collect_control(zro__far *far, far_rank *f)
 {
     message *m = inbox_of(far, f);
+    const char *data;
 
-    while (has_message(far, f, m)) {
-        const char *data = f->long_body != NULL ? f->long_body->data : body_of(m);
-
-        if (is_proper(m, data))
-            take_message(far, f, m, data);
-        else
-            fail(far, f, "it sent what is no message of this library");
+    while (has_message(far, f, m, &data)) {
+        take_message(far, f, m, data);
         drop_body(far, f->long_body); /* unless an arrival has kept it */
         f->long_body = NULL;
         if (f->mirror.failure == NULL)
             post_receive(far, f);
     }
-}
-
-/* Whether this rank's last arrival has gone to it. */
-static int is_told(zro__far *far, far_rank *f)
-{
-    const parcel *p = &f->arrival;
-
-    if (zro__request_state(&p->head) == ZRO_LINK_FAILED || zro__request_state(&p->body) == ZRO_LINK_FAILED)
-        fail(far, f, zro__request_state(&p->head) == ZRO_LINK_FAILED ? p->head.text : p->body.text);
-    if (zro__request_state(&p->head) != ZRO_LINK_DONE || zro__request_state(&p->body) != ZRO_LINK_DONE)
-        return 0;
-    f->mirror.told = far->last_head;
-    return 1;
 }
 
 static void poll_all(void *self)
@@ -405,7 +350,9 @@ static void poll_all(void *self)
         zro__far_messages_collect(&far->data, i);
         if (f->pair->failure != NULL)
             fail(far, f, f->pair->failure);
-        told &= is_told(far, f);
+        if (is_done(far, f, &f->arrival.head) & is_done(far, f, &f->arrival.body))
+            f->mirror.told = far->last_head;
+        told &= f->mirror.told == far->last_head;
     }
     if (told && !zro__reached(&far->table.told, far->last_head))
         zro__post(&far->table.told, far->last_head);
@@ -456,24 +403,24 @@ static void send_arrival(void *self, const zro__header *header, const void *payl
     zro__program_link_unlock(far->config.program_link);
 }
 
-/* Polls until nothing of what `open` counts is open, a few times at once and then once in each of `naps` milliseconds. */
-static void poll_while(const zro_link *link, int (*open)(void *), void *user, int naps)
+/* Whether one of n parcels, of which each is `stride` bytes behind the one before it, is still on its way. */
+static int any_is_open(const parcel *first, size_t stride, int n)
 {
-    for (int tries = 0; open(user) && tries < LAST_POLLS + naps; tries++) {
+    int open = 0;
+
+    for (const parcel *p = first; n-- > 0; p = (const void *)((const char *)p + stride))
+        open |= zro__request_is_open(&p->head) || zro__request_is_open(&p->body);
+    return open;
+}
+
+/* Polls until none of them is, a few times at once and then once in each of `naps` milliseconds. */
+static void poll_until_gone(const zro_link *link, const parcel *first, size_t stride, int n, int naps)
+{
+    for (int tries = 0; any_is_open(first, stride, n) && tries < LAST_POLLS + naps; tries++) {
         link->poll(link->self);
         if (tries >= LAST_POLLS)
             zro__nap();
     }
-}
-
-static int any_last_is_open(void *user)
-{
-    zro__far *far = user;
-    int open = 0;
-
-    for (int i = 0; i < far->n_far; i++)
-        open |= parcel_is_open(&far->ranks[i].last);
-    return open;
 }
 
 /* The last thing that this rank says to the group, after which it may not come here any more: so the link gets a few chances to
@@ -487,12 +434,11 @@ static void tell_all(zro__far *far, uint32_t kind, zro_status code, int culprit,
         return;
     zro__program_link_lock(link);
     if (far->verdict.head.kind == 0) {
-        write_letter(&far->verdict, kind, code, text);
-        far->verdict.head.header.count = (uint64_t)(int64_t)culprit;
+        write_letter(&far->verdict, kind, code, 0, (uint64_t)(int64_t)culprit, text);
         for (int i = 0; i < far->n_far; i++)
             send_parcel(far, &far->ranks[i], &far->verdict.head, far->verdict.text, &far->ranks[i].last);
     }
-    poll_while(&link->link, any_last_is_open, far, naps);
+    poll_until_gone(far->link, &far->ranks[0].last, sizeof *far->ranks, far->n_far, naps);
     zro__program_link_unlock(link);
 }
 
@@ -500,11 +446,6 @@ static void tell_all(zro__far *far, uint32_t kind, zro_status code, int culprit,
 static void send_verdict(void *self, zro_status code, int culprit, const char *text)
 {
     tell_all(self, KIND_VERDICT, code, culprit, text, VERDICT_NAPS);
-}
-
-static int arrays_are_used(void *user)
-{
-    return zro__far_messages_uses_arrays(user);
 }
 
 /* A send from an array of the program that cannot be cancelled may be received when the program has written there again.  So
@@ -520,7 +461,8 @@ static void abandon(void *self)
         return;
     zro__program_link_lock(link);
     zro__far_messages_give_up(data);
-    poll_while(&link->link, arrays_are_used, data, 0);
+    for (int tries = 0; zro__far_messages_uses_arrays(data) && tries < LAST_POLLS; tries++)
+        far->link->poll(far->link->self);
     zro__program_link_unlock(link);
     if (!zro__far_messages_uses_arrays(data))
         return;
@@ -535,11 +477,6 @@ void zro__far_leave(zro__far *far)
     tell_all(far, KIND_LEFT, ZRO_OK, -1, "", 0);
 }
 
-static int notice_is_open(void *user)
-{
-    return parcel_is_open(&((notice *)user)->parcel);
-}
-
 /* Gives up what is open; 1 if the link uses it no more. */
 static int settle(const zro_link *link, parcel *p)
 {
@@ -549,12 +486,10 @@ static int settle(const zro_link *link, parcel *p)
 /* Frees the notices that have gone; with `give_up`, all that the link uses no more then. */
 static void drop_notices(zro__far *far, far_rank *f, int give_up)
 {
-    const zro_link *link = &far->config.program_link->link;
-
     for (notice **at = &f->notices; *at != NULL;) {
         notice *n = *at;
 
-        if (give_up ? !settle(link, &n->parcel) : parcel_is_open(&n->parcel)) {
+        if (give_up ? !settle(far->link, &n->parcel) : any_is_open(&n->parcel, 0, 1)) {
             at = &n->next;
             continue;
         }
@@ -563,53 +498,36 @@ static void drop_notices(zro__far *far, far_rank *f, int give_up)
     }
 }
 
-/* Under the lock.  The last notice was read when its group was made; after a group that was given up it may still be on its way.
- * It is not called back: its head may have gone, and then its body must follow. */
-static void send_notice(zro__far *far, far_rank *f, uint64_t key, uint64_t number, zro_status code, const char *text)
-{
-    notice *n;
-
-    drop_notices(far, f, 0);
-    n = take(far, sizeof *n);
-    if (n == NULL) {
-        fail(far, f, "out of memory: a notice to it");
-        return;
-    }
-    write_letter(&n->letter, KIND_NOTICE, code, text);
-    n->letter.head.header.tag = key;
-    n->letter.head.header.count = number;
-    n->parcel = done;
-    n->next = f->notices;
-    f->notices = n;
-    if (f->mirror.failure == NULL)
-        send_parcel(far, f, &n->letter.head, n->letter.text, &n->parcel);
-    if (code != ZRO_OK)
-        poll_while(&far->config.program_link->link, notice_is_open, n, VERDICT_NAPS);
-}
-
+/* The last notice was read when its group was made; after a group that was given up it may still be on its way.  It is not called
+ * back: its head may have gone, and then its body must follow. */
 void zro__far_notice(zro__far *far, int index, uint64_t key, uint64_t number, zro_status code, const char *text)
 {
+    far_rank *f = &far->ranks[index];
+    notice *n;
+
     zro__program_link_lock(far->config.program_link);
-    send_notice(far, &far->ranks[index], key, number, code, text);
+    drop_notices(far, f, 0);
+    n = take(far, sizeof *n);
+    if (n != NULL) {
+        write_letter(&n->letter, KIND_NOTICE, code, key, number, text);
+        n->parcel = done;
+        n->next = f->notices;
+        f->notices = n;
+        if (f->mirror.failure == NULL)
+            send_parcel(far, f, &n->letter.head, n->letter.text, &n->parcel);
+        if (code != ZRO_OK)
+            poll_until_gone(far->link, &n->parcel, 0, 1, VERDICT_NAPS);
+    } else {
+        fail(far, f, "out of memory: a notice to it");
+    }
     zro__program_link_unlock(far->config.program_link);
 }
 
 /* What is needed to tell others of a group that this rank has no region for. */
 typedef struct refusal {
     letter letter;
-    int size;
     parcel parcels[];
 } refusal;
-
-static int refusal_is_open(void *user)
-{
-    refusal *r = user;
-    int open = 0;
-
-    for (int i = 0; i < r->size; i++)
-        open |= parcel_is_open(&r->parcels[i]);
-    return open;
-}
 
 void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size, int32_t (*far_label)(void *, int), void *user,
                      int mine, zro_status code)
@@ -617,13 +535,12 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
     const zro_link *link = &program_link->link;
     refusal *r = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *r + (size_t)size * sizeof *r->parcels);
     char text[ZRO__TEXT_BYTES];
+    int settled = 1;
 
     if (r == NULL)
         return;
     snprintf(text, sizeof text, "rank %d: %s: %.900s", mine, zro_status_name(code), zro_last_error());
-    write_letter(&r->letter, KIND_VERDICT, ZRO_ERR_PEER, text);
-    r->letter.head.header.count = (uint64_t)(int64_t)mine;
-    r->size = size;
+    write_letter(&r->letter, KIND_VERDICT, ZRO_ERR_PEER, 0, (uint64_t)mine, text);
     zro__program_link_lock(program_link);
     for (int i = 0; i < size; i++) {
         r->parcels[i] = done;
@@ -631,26 +548,15 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
             post_parcel(link, far_label(user, i), number * ZRO__CHANNELS, short_bytes(size), &r->letter.head, r->letter.text,
                         &r->parcels[i]);
     }
-    poll_while(link, refusal_is_open, r, VERDICT_NAPS);
+    poll_until_gone(link, r->parcels, sizeof *r->parcels, size, VERDICT_NAPS);
     for (int i = 0; i < size; i++)
-        (void)settle(link, &r->parcels[i]);
-    if (!refusal_is_open(r)) /* else the link has it for good */
+        settled &= settle(link, &r->parcels[i]);
+    if (settled) /* else the link has it for good */
         zro__free(r);
     zro__program_link_unlock(program_link);
 }
 
 /* ---- the beginning and the end ---- */
-
-static void open_rank(zro__far *far, int index, int peer)
-{
-    far_rank *f = &far->ranks[index];
-
-    f->pair = &far->data.pairs[index];
-    f->pair->peer = peer;
-    f->arrival = f->last = done;
-    f->body.state = ZRO_LINK_DONE;
-    post_receive(far, f);
-}
 
 zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrier *carrier)
 {
@@ -658,6 +564,7 @@ zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrie
     zro__far *far = memory;
 
     far->config = *config;
+    far->link = &config->program_link->link;
     far->channel = config->number * ZRO__CHANNELS;
     for (int r = 0; r < control->size; r++)
         far->n_far += zro__slot_index(control, r) < 0;
@@ -681,9 +588,13 @@ zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrie
     far->table.send_arrival = send_arrival;
     far->table.send_verdict = send_verdict;
     zro__program_link_lock(config->program_link);
-    for (int r = 0; r < control->size; r++)
-        if (zro__slot_index(control, r) < 0)
-            open_rank(far, ~zro__slot_index(control, r), control->member[r]);
+    for (int r = 0, i = 0; r < control->size; r++)
+        if (zro__slot_index(control, r) < 0) {
+            far->ranks[i].pair = &far->data.pairs[i];
+            far->ranks[i].pair->peer = control->member[r];
+            far->ranks[i].arrival = far->ranks[i].last = done;
+            post_receive(far, &far->ranks[i++]);
+        }
     zro__program_link_unlock(config->program_link);
     return far;
 }
@@ -691,14 +602,11 @@ zro__far *zro__far_open(void *memory, const zro__far_config *config, zro__carrie
 /* Frees what a far rank has on the heap; returns whether the link still uses some of what is in the region. */
 static int close_rank(zro__far *far, far_rank *f)
 {
-    const zro_link *link = &far->config.program_link->link;
-    int settled = zro__request_settle(link, &f->incoming) & settle(link, &f->arrival) & settle(link, &f->last);
+    int settled = settle(far->link, &f->incoming) & settle(far->link, &f->arrival) & settle(far->link, &f->last);
 
     drop_notices(far, f, 1);
-    if (zro__request_settle(link, &f->body))
+    if (!zro__request_is_open(&f->incoming.body))
         drop_body(far, f->long_body);
-    else
-        settled = 0;
     drop_body(far, f->long_payload[0]);
     drop_body(far, f->long_payload[1]);
     give_back(far, f->mirror.notices, ZRO__NOTICES * sizeof *f->mirror.notices);
@@ -706,26 +614,19 @@ static int close_rank(zro__far *far, far_rank *f)
     return !settled;
 }
 
-/* The region must stay, in this process and in the file. */
-static void pin_region(zro__far *far)
-{
-    atomic_store(&far->config.control->pinned, 1);
-    zro__pin(far->config.view, far);
-}
-
 void zro__far_close(zro__far *far)
 {
-    int open = 0;
+    int open = zro__program_link_is_elsewhere(far->config.program_link); /* then nothing can be cancelled */
 
-    if (zro__program_link_is_elsewhere(far->config.program_link)) {
-        pin_region(far);
-        return;
+    if (!open) {
+        zro__program_link_lock(far->config.program_link);
+        for (int i = 0; i < far->n_far; i++)
+            open |= close_rank(far, &far->ranks[i]);
+        zro__far_messages_close(&far->data);
+        zro__program_link_unlock(far->config.program_link);
     }
-    zro__program_link_lock(far->config.program_link);
-    for (int i = 0; i < far->n_far; i++)
-        open |= close_rank(far, &far->ranks[i]);
-    zro__far_messages_close(&far->data);
-    if (open)
-        pin_region(far);
-    zro__program_link_unlock(far->config.program_link);
+    if (open) { /* the region must stay, in this process and in the file */
+        atomic_store(&far->config.control->pinned, 1);
+        zro__pin(far->config.view, far);
+    }
 }

@@ -137,12 +137,6 @@ static char *cell_at(const zro__rings *rings, int index, size_t cell)
     return rings->outboxes[index].base + cell * cell_bytes(rings->chunk);
 }
 
-static void use_cells(zro__rings *rings, size_t first, size_t n)
-{
-    for (size_t c = first; c < first + n; c++)
-        rings->users[c]++;
-}
-
 static void free_cells(zro__rings *rings, size_t first, size_t n)
 {
     for (size_t c = first; c < first + n; c++)
@@ -194,23 +188,25 @@ static zro_status take_cells(zro__rings *rings, size_t end)
     return ZRO_OK;
 }
 
-/* Finds a buffer, which nobody uses yet: among the cells that have memory, if it can. */
-static zro_status find_buffer(zro__rings *rings, size_t *cell)
+/* Finds the buffer to be filled next, which nobody uses yet: among the cells that have memory, if it can. */
+static zro_status find_buffer(zro__rings *rings)
 {
-    size_t n = cells_of(rings->chunk, rings->chunk);
+    size_t n = cells_of(rings->chunk, rings->chunk), cell;
     zro_status st = rings->outboxes[rings->index].base != NULL ? ZRO_OK : take_outbox(rings);
 
     if (st != ZRO_OK)
         return st;
-    *cell = find_cells(rings, n, rings->taken);
-    if (*cell < rings->taken)
-        return ZRO_OK;
-    for (int r = 0; r < rings->control->size; r++)
-        if (zro__slot_index(rings->control, r) >= 0 && zro__slot_index(rings->control, r) != rings->index)
-            free_read(rings, r);
-    *cell = find_cells(rings, n, outbox_cells(rings->n, rings->chunk));
-    assert(*cell + n <= outbox_cells(rings->n, rings->chunk));
-    return take_cells(rings, *cell + n);
+    cell = find_cells(rings, n, rings->taken);
+    if (cell == rings->taken) {
+        for (int r = 0; r < rings->control->size; r++)
+            if (zro__slot_index(rings->control, r) >= 0 && zro__slot_index(rings->control, r) != rings->index)
+                free_read(rings, r);
+        cell = find_cells(rings, n, outbox_cells(rings->n, rings->chunk));
+        assert(cell + n <= outbox_cells(rings->n, rings->chunk));
+        st = take_cells(rings, cell + n);
+    }
+    rings->filling = st == ZRO_OK ? cell + 1 : 0;
+    return st;
 }
 
 /* ---- the carrier ---- */
@@ -237,19 +233,16 @@ static zro__word *recv_word(void *self, int peer, zro__stream stream, uint64_t *
 static zro_status next_buffer(void *self, int peer, void **out)
 {
     zro__rings *rings = self;
-    zro_status st = ZRO_OK;
-    size_t cell;
+    zro_status st;
 
     free_read(rings, peer);
-    if (rings->asked[peer] == 0 && rings->filling == 0) {
-        st = find_buffer(rings, &cell);
-        rings->filling = st == ZRO_OK ? cell + 1 : 0;
-    }
+    st = rings->asked[peer] == 0 && rings->filling == 0 ? find_buffer(rings) : ZRO_OK;
     if (st != ZRO_OK)
         return st;
     if (rings->asked[peer] == 0) {
         rings->asked[peer] = rings->filling;
-        use_cells(rings, rings->filling - 1, cells_of(rings->chunk, rings->chunk));
+        for (size_t i = 0; i < cells_of(rings->chunk, rings->chunk); i++)
+            rings->users[rings->filling - 1 + i]++;
     }
     *out = cell_at(rings, rings->index, rings->asked[peer] - 1);
     return ZRO_OK;

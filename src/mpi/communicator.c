@@ -99,7 +99,6 @@ static zro_status read_config(const zro_group_config *config, zro_group_config *
  * test counts for at most 100 ms: a job that was stopped and continued does not expire. */
 static zro_status drive(MPI_Request *request, int size, uint64_t timeout_ms, const char *what)
 {
-    const struct timespec nap = { .tv_nsec = 50000 };
     double waited = 0, last = MPI_Wtime(), now; /* seconds */
     int done = 0, code;
 
@@ -112,7 +111,7 @@ static zro_status drive(MPI_Request *request, int size, uint64_t timeout_ms, con
         if (done)
             return ZRO_OK;
         if (tests >= 100)
-            nanosleep(&nap, NULL);
+            nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
         now = MPI_Wtime();
         waited += now - last < 0.1 ? now - last : 0.1;
         last = now;
@@ -243,10 +242,11 @@ zro_status zro_mpi_group_create(const zro_group_config *config, MPI_Comm comm, z
 
 /* ---- for zro_group_create_env ---- */
 
-static void finalise(int status)
+static void finalise(int status, void *unused)
 {
     int finalised = 1, is_main = 0;
 
+    (void)unused;
     if (status != 0 || (int)getpid() != atomic_load(&process) || !zro__mpi_is_quiet())
         return;
     MPI_Finalized(&finalised);
@@ -256,18 +256,12 @@ static void finalise(int status)
         MPI_Finalize();
 }
 
-#ifdef __GLIBC__
-static void at_exit(int status, void *unused)
+#ifndef __GLIBC__
+static void finalise_any(void)
 {
-    (void)unused;
-    finalise(status);
+    finalise(0, NULL); /* the status is not known here */
 }
-#else
-static void at_exit(void)
-{
-    finalise(0); /* the status is not known here */
-}
-#define on_exit(fn, user) atexit(fn)
+#define on_exit(fn, user) atexit(fn##_any)
 #endif
 
 static zro_status initialise(void)
@@ -277,7 +271,7 @@ static zro_status initialise(void)
     if (code != MPI_SUCCESS)
         return zro__mpi_fail(code, "MPI_Init_thread");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* it is ours; mpi_link.c says why the world's matters */
-    if (on_exit(at_exit, NULL) != 0)
+    if (on_exit(finalise, NULL) != 0)
         return zro__mpi_error(ZRO_ERR_MEMORY, "mpi_start: out of memory: a function to be called at exit");
     return ZRO_OK;
 }

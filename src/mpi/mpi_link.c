@@ -75,18 +75,6 @@ zro_status zro__mpi_fail(int code, const char *what)
 
 /* ---- requests ---- */
 
-static int grow(zro__mpi_link *l)
-{
-    int capacity = l->capacity + BATCH;
-    zro__mpi_open *opens = realloc(l->opens, (size_t)capacity * sizeof *opens);
-
-    if (opens == NULL)
-        return 0;
-    l->opens = opens;
-    l->capacity = capacity;
-    return 1;
-}
-
 /* The state is written last: whoever sees it, perhaps under the lock of another group, sees the bytes and all else. */
 static void settle(zro_link_request *request, zro_link_state state)
 {
@@ -102,14 +90,20 @@ static void refuse(zro_link_request *request, const char *text)
 /* Why a new request is refused, or NULL: then there is memory for it. */
 static const char *why_not(zro__mpi_link *l, uint64_t channel, size_t bytes)
 {
+    zro__mpi_open *opens = l->opens;
+
     if (ended)
         return "MPI is finalised; destroy groups before that";
     if (channel >= l->channels)
         return "this MPI has no tags left for more groups (MPI_TAG_UB)";
     if (bytes > MESSAGE_BYTES)
         return "the message is longer than message_bytes";
-    if (l->n == l->capacity && !grow(l))
+    if (l->n == l->capacity)
+        opens = realloc(opens, (size_t)(l->capacity + BATCH) * sizeof *opens);
+    if (opens == NULL)
         return "out of memory: the MPI link's requests";
+    l->opens = opens;
+    l->capacity += l->n == l->capacity ? BATCH : 0;
     return NULL;
 }
 
@@ -299,13 +293,6 @@ void zro__mpi_link_table(zro__mpi_link *link, zro_switch one_thread, zro_link *t
 
 /* ---- the end ---- */
 
-static void nap(long ns)
-{
-    const struct timespec t = { .tv_nsec = ns };
-
-    nanosleep(&t, NULL);
-}
-
 int zro__mpi_is_quiet(void)
 {
     for (int naps = 0; naps < 1000 && atomic_load(&groups) == 0; naps++) {
@@ -321,7 +308,7 @@ int zro__mpi_is_quiet(void)
             if (open == 0)
                 return 1;
         }
-        nap(1000000);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
     return 0;
 }
@@ -368,7 +355,7 @@ static int mpi_ends(MPI_Comm comm, int key, void *value, void *extra)
             drain(l);
         }
         more -= open == 0;
-        nap(50000);
+        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
     }
     zro__mpi_unlock();
     return MPI_SUCCESS;
