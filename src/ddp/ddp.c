@@ -142,20 +142,10 @@ static zro_status agree(zro_ddp *d, zro_group *group, zro_status st)
                          .describe = describe,
                          .user = d,
                          .otherwise = "the ranks' arguments of ddp_create differ in something too long to show" };
-    char text[ZRO__CLAIM_BYTES];
-    zro_status entered = zro__enter(group);
 
-    if (entered != ZRO_OK)
-        return entered;
-    if (st == ZRO_OK) {
+    if (st == ZRO_OK)
         claim.n = SETTINGS + d->n + d->n_buffers + d->config.n_bucket_limits;
-        claim.hash = ZRO__HASH_START;
-        for (size_t i = 0; i < claim.n; i++) {
-            describe(d, i, text, sizeof text);
-            claim.hash = zro__hash(claim.hash, text, strlen(text));
-        }
-    }
-    return zro__leave(group, zro__claim_agree(&group->ranks.board, ZRO__CALL_DDP_CREATE, &claim, st));
+    return zro__claim_agree_texts(group, ZRO__CALL_DDP_CREATE, &claim, st);
 }
 
 /* ---- making ---- */
