@@ -91,8 +91,11 @@ zro_status zro__batches_make(zro_group *group, zro__account *account, zro__side 
 zro_status zro__batches_compare(zro_group *group, zro__batches *batches, zro__call call, zro_status st);
 void zro__batches_free(zro__batches *batches); /* frees the whole list; takes NULL */
 
-/* From now on peers read copies of the gradients of this list, which is from gradients, as far as there are any.  Local; the same on
- * all ranks. */
+/* How many parts these have, without the lists behind them. */
+size_t zro__batches_count(const zro__batches *batches);
+
+/* From now on peers read copies of the gradients of this list, which is from gradients, as far as there are any.  NULL: there is no
+ * staging.  Local; the same on all ranks. */
 zro_status zro__batches_lend(zro__batches *batches, zro__account *account, const zro__staging *staging);
 
 /* Finds the arrays where they are now, and which gradients this rank has.  Local.  INVALID: an array that is needed is NULL; the text
