@@ -247,12 +247,8 @@ static zro_status send_params(zro_ddp *d, zro__call call, int root)
     if (st == ZRO_OK)
         st = zro__batches_make(d->group, d->account, ZRO__DATA, ZRO__DATA, owned, d->n, &l);
     st = zro__batches_compare(d->group, l, call, st);
-    for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
-        zro__xfer x = zro__batch_transfer(l, &l->list[k], call, NULL);
-
-        if (!l->list[k].exists_once && l->list[k].n_parts > 0)
-            st = zro__xfer_run(&d->group->ranks, &x);
-    }
+    for (size_t k = 0; st == ZRO_OK && k < l->n; k++)
+        st = zro__batch_send(d->group, l, &l->list[k], call);
     zro__batches_free(l);
     zro__arena_free(&arena);
     return st;

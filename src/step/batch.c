@@ -72,8 +72,8 @@ size_t zro__cut_ranges(const zro_param *params, const size_t *index, size_t n, i
 
 /* ---- making ---- */
 
-/* A batch for a parameter, without parts.  Gradients are always found anew; and data that exist once are not to be written by every
- * rank because others, which do not, are in the same batch. */
+/* A batch for a parameter, without parts.  Gradients are always found anew; and data that exist once are not to be written by
+ * every rank because others, which do not, are in the same batch. */
 static zro__batch batch_for(const zro__batches *l, const zro_param *p)
 {
     zro__place *place = l->to == ZRO__DATA ? zro__param_place(p) : NULL;
@@ -522,7 +522,8 @@ static uint64_t hash_nowhere(const zro__batches *l)
 
 /* ---- transfers of a batch ---- */
 
-zro__xfer zro__batch_transfer(const zro__batches *l, zro__batch *b, zro__call call, zro__meeting *meeting)
+/* `meeting`, if it is not NULL, gets the bits of the gradients. */
+static zro__xfer transfer(const zro__batches *l, zro__batch *b, zro__call call, zro__meeting *meeting)
 {
     zro__xfer x = zro__delivery(call, b->in_type, b->in, b->in_bytes, b->parts, b->n_parts, b->count);
 
@@ -539,6 +540,14 @@ zro__xfer zro__batch_transfer(const zro__batches *l, zro__batch *b, zro__call ca
         meeting->gathered = b->gathered;
     }
     return x;
+}
+
+zro_status zro__batch_send(zro_group *group, const zro__batches *l, zro__batch *b, zro__call call)
+{
+    zro__meeting m = { 0 };
+    zro__xfer x = transfer(l, b, call, l->from == ZRO__GRADS ? &m : NULL);
+
+    return b->exists_once || b->n_parts == 0 ? ZRO_OK : zro__xfer_run(&group->ranks, &x);
 }
 
 static void mark_present(const zro__batch *b)
@@ -573,7 +582,7 @@ static zro_status reduce_batch(zro__reduction *r, zro__batches *l, zro__batch *b
 {
     char why[ZRO__TEXT_BYTES];
     zro__meeting m = { .refusal = st, .why = why, .arrived = is_first ? r->arrived : NULL, .user = r->user };
-    zro__xfer x = zro__batch_transfer(l, b, r->call, &m);
+    zro__xfer x = transfer(l, b, r->call, &m);
 
     if (st != ZRO_OK)
         snprintf(why, sizeof why, "%s", zro_last_error());
@@ -637,13 +646,12 @@ zro_status zro__batches_deliver(zro_group *group, zro__batches *l, int *moved)
     for (; st == ZRO_OK && l != NULL; l = l->next)
         for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
             zro__batch *b = &l->list[k];
-            zro__xfer x = zro__batch_transfer(l, b, ZRO__CALL_PUBLISH, NULL);
 
             if (b->exists_once || b->n_parts == 0)
                 continue;
             (void)ZRO__POINT("deliver.batch");
             zro__count(&group->ranks.counters.deliveries, b->n_owners);
-            st = zro__xfer_run(&group->ranks, &x);
+            st = zro__batch_send(group, l, b, ZRO__CALL_PUBLISH);
             *moved = 1;
         }
     return st == ZRO_OK && !*moved ? zro__vote(&group->ranks.board, ZRO__CALL_PUBLISH, ZRO_OK) : st;

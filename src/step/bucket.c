@@ -61,8 +61,8 @@ typedef struct owners {
     zro__arena arena;
 } owners;
 
-/* Goes through the ranges of each attached updater: twice, once to count and once to fill in, which moves first[p + 1] from where the
- * ranges of p begin to where they end. */
+/* Goes through the ranges of each attached updater: twice, once to count and once to fill in, which moves first[p + 1] from where
+ * the ranges of p begin to where they end. */
 static void list_ranges(const zro__cycle *c, owners *o, int counts)
 {
     for (zro__updater *u = c->updaters; u != NULL; u = u->next)

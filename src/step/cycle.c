@@ -409,7 +409,7 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
 {
     /* A link that works on one thread alone leaves everything to the program's thread. */
     const int has_lane = c->group->ranks.board.far == NULL || c->group->seat->program_link->link.one_thread != ZRO_ON;
-    zro__cycle next = { .n_buckets = n_buckets };
+    zro__cycle next = { 0 };
     size_t at = 0;
     zro_status st = zro__arena_arrays(&next.arena, c->account, "the buckets of a ddp",
                                       (const zro__array[]){ { &next.order, n, sizeof *next.order },
@@ -423,7 +423,7 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
         zro__bucket *b = &next.buckets[k];
 
         b->cycle = c;
-        b->index = k;
+        b->index = next.n_buckets++;
         b->params = next.order + at;
         b->n = next.lengths[k] = lengths[k];
         for (size_t i = 0; i < lengths[k]; i++, at++) {
@@ -434,8 +434,7 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
             st = zro__lane_prepare(c->group->lane, do_bucket, b, &b->work);
     }
     if (st != ZRO_OK) {
-        if (next.buckets != NULL)
-            free_buckets(&next);
+        free_buckets(&next);
         return st;
     }
     free_buckets(c);

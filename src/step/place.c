@@ -62,8 +62,7 @@ static zro__place *new_place(zro_memory_kind kind)
     return place;
 }
 
-/* Puts an array behind those before it; 0 if the sum does not fit into a size_t. */
-static int put(size_t bytes, size_t *total, size_t *offset)
+int zro__place_put(size_t bytes, size_t *total, size_t *offset)
 {
     *offset = *total;
     return zro__size_round(bytes, BORDER, &bytes) && zro__size_add(*total, bytes, total);
@@ -97,7 +96,7 @@ static int lay_out(const layout *l, zro__side side, size_t *offsets, size_t *tot
             const zro_param *p = &l->params[k];
 
             if (offsets[k] == NOT_YET && zro__side_type(p, side) == zro__side_type(like, side) && p->device == like->device)
-                fits &= put(zro_param_count(p) * zro_dtype_bytes(zro__side_type(p, side)), total, &offsets[k]);
+                fits &= zro__place_put(zro_param_count(p) * zro_dtype_bytes(zro__side_type(p, side)), total, &offsets[k]);
         }
     }
     return fits;
@@ -269,7 +268,7 @@ static zro_status measure(zro__views *v, zro_param *const *params, size_t n, siz
 
         if (is_handed(p, v->side) || bytes == 0)
             continue;
-        if (!put(bytes, total, &offset))
+        if (!zro__place_put(bytes, total, &offset))
             return zro__fail(ZRO_ERR_MEMORY, "bucket views: %zu parameters need more bytes than memory can hold", n);
         v->of[v->n++] = (struct zro__view_of){ p, *zro__side_array(p, v->side), NULL, offset, bytes };
     }

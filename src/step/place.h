@@ -20,6 +20,9 @@ typedef enum zro__side { ZRO__DATA, ZRO__GRADS } zro__side;
 zro_dtype zro__side_type(const zro_param *param, zro__side side);
 void **zro__side_array(zro_param *param, zro__side side);
 
+/* Puts an array behind those before it, at a border; 0 if the sum does not fit into a size_t. */
+int zro__place_put(size_t bytes, size_t *total, size_t *offset);
+
 typedef struct zro__place {
     atomic_int refs;          /* parameters and handles that use the place */
     zro_memory *data, *grads; /* NULL: not handed out */

@@ -8,8 +8,7 @@
 #include "base/point.h"
 #include "board/vote.h"
 #include "group/group.h"
-
-enum { BORDER = 64 };
+#include "step/place.h"
 
 /* ---- making ---- */
 
@@ -18,13 +17,9 @@ static int lay_out(zro__staging *s)
 {
     int fits = 1;
 
-    for (size_t i = 0; i < s->n && fits; i++) {
-        const zro_param *p = &s->params[i];
-        size_t bytes = zro_param_count(p) * zro_dtype_bytes(zro__param_grad_type(p));
-
-        s->at[i] = s->bytes;
-        fits = zro__size_round(bytes, BORDER, &bytes) && zro__size_add(s->bytes, bytes, &s->bytes);
-    }
+    for (size_t i = 0; i < s->n && fits; i++)
+        fits = zro__place_put(zro_param_count(&s->params[i]) * zro_dtype_bytes(zro__param_grad_type(&s->params[i])), &s->bytes,
+                              &s->at[i]);
     return fits;
 }
 

@@ -25,7 +25,7 @@ typedef struct zro__staged_ranges {
 
 typedef struct zro__staging {
     const zro__kernels *kernels;
-    int rank;
+    int rank;                /* this one */
     const zro_param *params; /* of the ddp */
     size_t n;
     zro_memory *memory;       /* one array per rank */

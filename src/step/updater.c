@@ -413,12 +413,8 @@ zro_status zro__updater_average(zro__updater *u)
     else /* owners have it */
         st = zro__cycle_vote(u->cycle, ZRO__CALL_DDP_AVERAGE, st);
     for (zro__batches *l = u->average; u->stage == ZRO__REDUCED && st == ZRO_OK && l != NULL; l = l->next)
-        for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
-            zro__meeting m = { 0 };
-            zro__xfer x = zro__batch_transfer(l, &l->list[k], ZRO__CALL_DDP_AVERAGE, &m);
-
-            st = zro__xfer_run(&u->cycle->group->ranks, &x);
-        }
+        for (size_t k = 0; st == ZRO_OK && k < l->n; k++)
+            st = zro__batch_send(u->cycle->group, l, &l->list[k], ZRO__CALL_DDP_AVERAGE);
     if (st != ZRO_OK)
         return st;
     count_passes(u, 1);

@@ -49,7 +49,6 @@ typedef struct zro__updater {
     uint64_t n_skipped, n_steps;
     uint64_t n_active; /* parameters, or parts of them, that had a gradient in the last step */
     zro__stage stage;  /* attached: of the gradients */
-
     zro_overlap overlap;
     zro_status (*open)(void *optim, zro__claim *claim); /* checks an optimizer, and says what all ranks must have in common */
     void *optim;
@@ -103,8 +102,10 @@ zro_status zro__updater_deliver(zro__updater *u);
 void zro__updater_begin(const zro__updater *u); /* says that from here on parameters change, until they are delivered; local */
 zro_status zro__updater_publish(zro__updater *u, zro_status st);
 
-/* A step in parts, each of which has the ranges of these lists; not where something must be known of all gradients first.  fuse_part: reduces, updates and publishes in one pass.
- * step_part: updates and publishes what owners have the average of.  end_parts: all were made; local. */
+/* A step in parts, each of which has the ranges of these lists; not where something must be known of all gradients first.
+ *
+ * fuse_part: reduces, updates and publishes in one pass.  step_part: updates and publishes what owners have the average of.
+ * end_parts: all were made; local. */
 zro_status zro__updater_fuse_part(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro_status st);
 zro_status zro__updater_step_part(zro__updater *u, const zro__batches *fused, zro__batches *publish, zro_status st);
 void zro__updater_end_parts(zro__updater *u);
