@@ -142,20 +142,10 @@ static zro_status agree(zro_ddp *d, zro_group *group, zro_status st)
                          .describe = describe,
                          .user = d,
                          .otherwise = "the ranks' arguments of ddp_create differ in something too long to show" };
-    char text[ZRO__CLAIM_BYTES];
-    zro_status entered = zro__enter(group);
 
-    if (entered != ZRO_OK)
-        return entered;
-    if (st == ZRO_OK) {
+    if (st == ZRO_OK)
         claim.n = SETTINGS + d->n + d->n_buffers + d->config.n_bucket_limits;
-        claim.hash = ZRO__HASH_START;
-        for (size_t i = 0; i < claim.n; i++) {
-            describe(d, i, text, sizeof text);
-            claim.hash = zro__hash(claim.hash, text, strlen(text));
-        }
-    }
-    return zro__leave(group, zro__claim_agree(&group->ranks.board, ZRO__CALL_DDP_CREATE, &claim, st));
+    return zro__claim_agree_texts(group, ZRO__CALL_DDP_CREATE, &claim, st);
 }
 
 /* ---- making ---- */
@@ -257,12 +247,8 @@ static zro_status send_params(zro_ddp *d, zro__call call, int root)
     if (st == ZRO_OK)
         st = zro__batches_make(d->group, d->account, ZRO__DATA, ZRO__DATA, owned, d->n, &l);
     st = zro__batches_compare(d->group, l, call, st);
-    for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
-        zro__xfer x = zro__batch_transfer(l, &l->list[k], call, NULL);
-
-        if (!l->list[k].exists_once && l->list[k].n_parts > 0)
-            st = zro__xfer_run(&d->group->ranks, &x);
-    }
+    for (size_t k = 0; st == ZRO_OK && k < l->n; k++)
+        st = zro__batch_send(d->group, l, &l->list[k], call);
     zro__batches_free(l);
     zro__arena_free(&arena);
     return st;

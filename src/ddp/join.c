@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/bounds.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/point.h"
 #include "base/settings.h"
@@ -207,23 +206,12 @@ static void describe(const void *user, size_t i, char *text, size_t bytes)
 static zro_status agree(const zro_join *j, zro_status st)
 {
     zro__claim claim = { .what = "the ranks' arguments of join_create",
+                         .n = SETTINGS + j->base.n,
                          .describe = describe,
                          .user = j,
                          .otherwise = "the ranks' arguments of join_create differ" };
-    char text[ZRO__CLAIM_BYTES];
-    zro_status entered = zro__enter(j->base.group);
 
-    if (entered != ZRO_OK)
-        return entered;
-    if (st == ZRO_OK) {
-        claim.n = SETTINGS + j->base.n;
-        claim.hash = ZRO__HASH_START;
-        for (size_t i = 0; i < claim.n; i++) {
-            describe(j, i, text, sizeof text);
-            claim.hash = zro__hash(claim.hash, text, strlen(text));
-        }
-    }
-    return zro__leave(j->base.group, zro__claim_agree(&j->base.group->ranks.board, ZRO__CALL_JOIN, &claim, st));
+    return zro__claim_agree_texts(j->base.group, ZRO__CALL_JOIN, &claim, st);
 }
 
 /* All ranks are active.  Before there was a turn all of them are the last ones, too. */

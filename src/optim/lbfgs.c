@@ -48,10 +48,13 @@ typedef struct loops {
 
 /* ---- the handle ---- */
 
-/* Where a parameter's elements stand in a vector. */
+/* Where the elements of a parameter stand in a vector. */
 typedef struct segment {
-    size_t first, count; /* elements */
-    const char *name;    /* a copy of the parameter's name, or NULL */
+    zro_param *param;
+    size_t at, bytes; /* in the vector */
+    size_t count;     /* elements */
+    size_t index;     /* of the parameter in the list */
+    const char *name; /* a copy of its name, or NULL */
 } segment;
 
 typedef struct pair {
@@ -65,9 +68,8 @@ struct zro_lbfgs {
     uint64_t max_eval;
     zro_dtype dtype;
     const loops *loops;
-    zro_param *params;
-    segment *segments; /* one for each parameter */
-    size_t n;          /* parameters */
+    segment *segments; /* of the parameters that have elements */
+    size_t n;          /* segments */
     size_t count;      /* elements of a vector */
     zro__arena arena;
 
@@ -112,64 +114,53 @@ static double dot(const zro_lbfgs *l, const void *a, const void *b)
 
 /* ---- parameters and vectors ---- */
 
-static char *at(const zro_lbfgs *l, const void *vector, size_t i)
+static char *at(const void *vector, const segment *s)
 {
-    return (char *)vector + l->segments[i].first * l->loops->bytes;
-}
-
-static size_t bytes_of(const zro_lbfgs *l, size_t i)
-{
-    return l->segments[i].count * l->loops->bytes;
+    return (char *)(uintptr_t)vector + s->at;
 }
 
 /* The program may move the data of a parameter, before a step and in the closure, but there must be some. */
 static zro_status check_data(const zro_lbfgs *l)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (l->segments[i].count > 0 && l->params[i].data == NULL)
-            return zro__param_fail(ZRO_ERR_INVALID, l->segments[i].name, i, "data is NULL");
+    for (const segment *s = l->segments; s < l->segments + l->n; s++)
+        if (s->param->data == NULL)
+            return zro__param_fail(ZRO_ERR_INVALID, s->name, s->index, "data is NULL");
     return ZRO_OK;
 }
 
 static void save_params(const zro_lbfgs *l, void *vector)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (l->segments[i].count > 0)
-            memcpy(at(l, vector, i), l->params[i].data, bytes_of(l, i));
+    for (const segment *s = l->segments; s < l->segments + l->n; s++)
+        memcpy(at(vector, s), s->param->data, s->bytes);
 }
 
 /* After a failure, which may be that data are NULL. */
 static void restore_params(const zro_lbfgs *l, const void *vector)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (l->segments[i].count > 0 && l->params[i].data != NULL)
-            memcpy(l->params[i].data, at(l, vector, i), bytes_of(l, i));
+    for (const segment *s = l->segments; s < l->segments + l->n; s++)
+        if (s->param->data != NULL)
+            memcpy(s->param->data, at(vector, s), s->bytes);
 }
 
 /* Moves the parameters to `from` plus t times the direction; NULL: from where they are. */
 static void move_params(const zro_lbfgs *l, const void *from, double t)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        void *data = l->params[i].data;
+    for (const segment *s = l->segments; s < l->segments + l->n; s++) {
+        void *data = s->param->data;
 
-        l->loops->add_scaled(data, from == NULL ? data : at(l, from, i), t, at(l, l->direction, i), l->segments[i].count);
+        l->loops->add_scaled(data, from == NULL ? data : at(from, s), t, at(l->direction, s), s->count);
     }
 }
 
 static zro_status gather_grads(const zro_lbfgs *l, void *vector)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        const zro_param *p = &l->params[i];
-
-        if (l->segments[i].count == 0)
-            continue;
-        if (p->requires_grad == 0 || __atomic_load_n(&p->grad_present, __ATOMIC_ACQUIRE) == 0)
-            memset(at(l, vector, i), 0, bytes_of(l, i));
-        else if (p->grad == NULL)
-            return zro__param_fail(ZRO_ERR_INVALID, l->segments[i].name, i, "grad_present is set, but grad is NULL");
+    for (const segment *s = l->segments; s < l->segments + l->n; s++)
+        if (!zro__param_has_grad(s->param))
+            memset(at(vector, s), 0, s->bytes);
+        else if (s->param->grad == NULL)
+            return zro__param_fail(ZRO_ERR_INVALID, s->name, s->index, "grad_present is set, but grad is NULL");
         else
-            memcpy(at(l, vector, i), p->grad, bytes_of(l, i));
-    }
+            memcpy(at(vector, s), s->param->grad, s->bytes);
     return ZRO_OK;
 }
 
@@ -459,39 +450,42 @@ static size_t name_bytes(const zro_param *p)
 }
 
 /* Where each parameter stands in the vectors, and its name, which is copied. */
-static void set_segments(zro_lbfgs *l, char *names)
+static void set_segments(zro_lbfgs *l, zro_param *params, size_t n, char *names)
 {
-    size_t first = 0;
+    size_t at = 0;
 
-    for (size_t i = 0; i < l->n; i++) {
-        const char *name = l->params[i].name;
+    for (size_t i = 0; i < n; i++) {
+        const size_t count = zro_param_count(&params[i]), bytes = count * l->loops->bytes;
 
-        l->segments[i] = (segment){ first, zro_param_count(&l->params[i]), name != NULL ? strcpy(names, name) : NULL };
-        first += l->segments[i].count;
-        names += name_bytes(&l->params[i]);
+        if (count == 0)
+            continue;
+        l->segments[l->n++] =
+            (segment){ &params[i], at, bytes, count, i, params[i].name != NULL ? strcpy(names, params[i].name) : NULL };
+        at += bytes;
+        names += name_bytes(&params[i]);
     }
 }
 
 /* Counts the elements of a vector; returns the bytes of one, and in *names those of all names. */
-static size_t measure(zro_lbfgs *l, size_t *names)
+static size_t measure(zro_lbfgs *l, const zro_param *params, size_t n, size_t *names)
 {
     size_t bytes = 0;
 
-    for (size_t i = 0; i < l->n; i++) {
-        l->arena.overflow |= !zro__size_add(l->count, zro_param_count(&l->params[i]), &l->count);
-        *names += name_bytes(&l->params[i]);
+    for (size_t i = 0; i < n; i++) {
+        l->arena.overflow |= !zro__size_add(l->count, zro_param_count(&params[i]), &l->count);
+        *names += name_bytes(&params[i]);
     }
     l->arena.overflow |= !zro__size_mul(l->count, l->loops->bytes, &bytes) || !zro__size_round(bytes, 64, &bytes);
     return bytes;
 }
 
-static zro_status take_memory(zro_lbfgs *l)
+static zro_status take_memory(zro_lbfgs *l, zro_param *params, size_t n)
 {
     size_t all_names = 0;
-    const size_t bytes = measure(l, &all_names), more = l->config.strong_wolfe; /* gradients, for the line search */
+    const size_t bytes = measure(l, params, n, &all_names), more = l->config.strong_wolfe; /* gradients, for the line search */
     char *names, *vectors, what[96];
     const zro__array arrays[] = {
-        { &l->segments, l->n, sizeof *l->segments },
+        { &l->segments, n, sizeof *l->segments },
         { &l->pairs, l->n_slots, sizeof *l->pairs },
         { &names, all_names, 1 },
         { &vectors, 2 * l->n_slots, bytes },
@@ -509,7 +503,7 @@ static zro_status take_memory(zro_lbfgs *l)
     st = zro__arena_arrays(&l->arena, NULL, what, arrays, sizeof arrays / sizeof *arrays);
     if (st != ZRO_OK)
         return st;
-    set_segments(l, names);
+    set_segments(l, params, n, names);
     for (size_t i = 0; i < l->n_slots; i++) {
         l->pairs[i].s = vectors + 2 * i * bytes;
         l->pairs[i].y = vectors + (2 * i + 1) * bytes;
@@ -541,10 +535,8 @@ zro_status zro_lbfgs_create(zro_param *params, size_t n, const zro_lbfgs_config 
     l->max_eval = c.max_eval > 0 ? c.max_eval : (uint64_t)c.max_iter * 5 / 4;
     l->dtype = params[0].dtype;
     l->loops = l->dtype == ZRO_F32 ? &loops_f32 : &loops_f64;
-    l->params = params;
-    l->n = n;
     l->n_slots = (size_t)c.history_size + 1;
-    st = take_memory(l);
+    st = take_memory(l, params, n);
     if (st != ZRO_OK) {
         zro_lbfgs_destroy(l);
         return st;

@@ -4,6 +4,7 @@
  *   REAL     the type of elements in registers    real   the same in memory, at any address
  *   NAME(x)  the functions' names                 sqrt, fabs, LARGER  in that type; LARGER propagates NaN
  *
+ *   GRADIENT(x)  the gradient of element i in a loop that has sign, grad, decays and decay, with the decay of x if there is one
  *   CASESn(f, a, ..., t)  calls f(t, a != 0, ...) with n conditions as constants, so that the compiler makes one loop for each
  *                         case
  *   LOOP(cases)           defines NAME(loop)(t), which a rule must have, by such a call; c are the scalars of the tile
@@ -13,6 +14,8 @@
 #define INLINE ZRO__INLINE
 
 #define LARGER(a, b) ((((a) > (b)) | ((a) != (a))) ? (a) : (b))
+
+#define GRADIENT(x) (decays ? sign * grad[i] + decay * (x) : sign * grad[i])
 
 #define CASES1(f, a, ...) ((a) != 0 ? f(__VA_ARGS__, 1) : f(__VA_ARGS__, 0))
 #define CASES2(f, a, b, ...) ((a) != 0 ? CASES1(f, b, __VA_ARGS__, 1) : CASES1(f, b, __VA_ARGS__, 0))

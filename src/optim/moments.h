@@ -47,10 +47,8 @@ static INLINE void NAME(moments)(const zro_rule_tile *t, int form, int decays)
     real *restrict max = form == LARGEST ? t->slots[SQ + 1] : NULL;
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], x = keep * p[i], m = avg[i], v = sq[i];
+        REAL x = keep * p[i], g = GRADIENT(x), m = avg[i], v = sq[i];
 
-        if (decays)
-            g = g + decay * x;
         m = (late ? g : m) + by * (g - m);
         v = beta2 * v + rest2 * g * g;
         avg[i] = m;

@@ -41,10 +41,8 @@ static INLINE void NAME(adadelta)(const zro_rule_tile *t, int decays)
     real *restrict p = t->data, *restrict sq = t->slots[SQ], *restrict acc = t->slots[DELTA];
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], x = p[i], v, d;
+        REAL x = p[i], g = GRADIENT(x), v, d;
 
-        if (decays)
-            g = g + decay * x;
         v = rho * sq[i] + rest * g * g;
         d = sqrt(acc[i] + eps) / sqrt(v + eps) * g;
         sq[i] = v;

@@ -43,11 +43,8 @@ static INLINE void NAME(adagrad)(const zro_rule_tile *t, int decays)
     real *restrict p = t->data, *restrict sum = t->slots[SUM];
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], x = p[i], total;
+        REAL x = p[i], g = GRADIENT(x), total = sum[i] + g * g;
 
-        if (decays)
-            g = g + decay * x;
-        total = sum[i] + g * g;
         sum[i] = total;
         p[i] = x - lr * g / (sqrt(total) + eps);
     }

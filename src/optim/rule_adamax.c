@@ -44,10 +44,8 @@ static INLINE void NAME(adamax)(const zro_rule_tile *t, int decays)
     real *restrict p = t->data, *restrict avg = t->slots[AVG], *restrict inf = t->slots[INF];
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], x = p[i], m = avg[i], old = beta2 * inf[i], now, u;
+        REAL x = p[i], g = GRADIENT(x), m = avg[i], old = beta2 * inf[i], now, u;
 
-        if (decays)
-            g = g + decay * x;
         m = (late ? g : m) + by * (g - m);
         now = fabs(g) + eps;
         u = LARGER(old, now);

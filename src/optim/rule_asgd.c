@@ -52,11 +52,8 @@ static INLINE void NAME(asgd)(const zro_rule_tile *t, int decays, int averages)
     real *restrict p = t->data, *restrict ax = t->slots[AX];
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], x = p[i];
+        REAL x = keep * p[i] - eta * GRADIENT(p[i]);
 
-        if (decays)
-            g = g + decay * x;
-        x = keep * x - eta * g;
         p[i] = x;
         ax[i] = averages ? ax[i] + (x - ax[i]) * mu : x;
     }

@@ -52,10 +52,8 @@ static INLINE void NAME(rmsprop)(const zro_rule_tile *t, int decays, int has_buf
     real *restrict buffer = t->slots[BUFFER], *restrict avg = t->slots[AVG];
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], x = p[i], v, m, b, root;
+        REAL x = p[i], g = GRADIENT(x), v, m, b, root;
 
-        if (decays)
-            g = g + decay * x;
         v = alpha * sq[i] + rest * g * g;
         sq[i] = v;
         if (centered) {

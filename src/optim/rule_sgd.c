@@ -48,10 +48,8 @@ static INLINE void NAME(sgd)(const zro_rule_tile *t, int has_buffer, int first, 
     real *restrict p = t->data, *restrict buffer = t->slots[BUFFER];
 
     for (size_t i = 0; i < n; i++) {
-        REAL g = sign * grad[i], b = g;
+        REAL g = GRADIENT(p[i]), b = g;
 
-        if (decays)
-            b = g = g + decay * p[i];
         if (has_buffer) {
             if (!first)
                 b = momentum * buffer[i] + share * g;

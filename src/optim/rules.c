@@ -33,13 +33,11 @@ static void config_init(const zro_rule *rule, void *config)
     memcpy((char *)config + sizeof rule->config_bytes, &rule->name, sizeof rule->name);
     for (size_t i = 0; i < rule->n_hypers; i++) {
         const zro_hyper *h = &rule->hypers[i];
-        zro_switch flag = h->init != 0 ? ZRO_ON : ZRO_OFF;
+        const zro_switch flag = h->init != 0 ? ZRO_ON : ZRO_OFF;
 
-        if (h->offset == 0)
-            continue;
-        if (h->kind == ZRO_FLAG)
+        if (h->offset != 0 && h->kind == ZRO_FLAG)
             memcpy((char *)config + h->offset, &flag, sizeof flag);
-        else
+        else if (h->offset != 0)
             memcpy((char *)config + h->offset, &h->init, sizeof h->init);
     }
 }

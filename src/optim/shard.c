@@ -80,17 +80,16 @@ static void begin_from_creation(const zro__shard *shard, zro__shard_group *g)
             continue;
         for (size_t i = 0; i < g->n; i++) {
             zro__piece *p = &g->pieces[i];
-            char *to = zro__shard_slot(g, p, s);
-            float init32 = (float)init;
+            void *to = zro__shard_slot(g, p, s);
 
             p->present |= (uint32_t)1 << s;
             if (rule->slots[s].kind != ZRO_SLOT_ARRAY)
                 g->numbers[i * rule->n_slots + s] = init;
             for (size_t k = 0; to != NULL && init != 0 && k < p->count; k++)
                 if (p->type == ZRO_F64)
-                    memcpy(to + k * sizeof init, &init, sizeof init);
+                    ((double *)to)[k] = init;
                 else
-                    memcpy(to + k * sizeof init32, &init32, sizeof init32);
+                    ((float *)to)[k] = (float)init;
         }
     }
 }

@@ -122,11 +122,6 @@ void zro__update_take(zro__update *u)
 
 /* ---- scalars ---- */
 
-static double *numbers_of(const zro__update *u, const zro__shard_group *g, const zro__piece *p)
-{
-    return &g->numbers[(size_t)(p - g->pieces) * u->shard.rule->n_slots];
-}
-
 static int fits(const zro__update *u, const zro__set *set, const zro__shard_group *g, const zro__piece *p,
                 const double *numbers)
 {
@@ -169,15 +164,10 @@ typedef struct position {
     size_t group, piece;
 } position;
 
-static size_t block_of(const zro__shard *shard, position at)
-{
-    return at.group < shard->n_groups ? shard->groups[at.group]->blocks[at.piece] : shard->n_blocks;
-}
-
 /* Gives a piece its set, and its numbers what they are after the step; 0 if there is no set left. */
 static int prepare_piece(zro__update *u, zro__shard_group *g, zro__piece *p, size_t *n_sets, void *user)
 {
-    double *numbers = numbers_of(u, g, p);
+    double *numbers = &g->numbers[(size_t)(p - g->pieces) * u->shard.rule->n_slots];
     const zro__set *set;
 
     if (*n_sets == 0 || !fits(u, &u->sets[*n_sets - 1], g, p, numbers)) {
@@ -357,7 +347,7 @@ void zro__update_run(zro__update *u, const zro__factors *factors, void *user)
     zro__update_take(u);
     while (s.first < u->shard.n_blocks) {
         at = prepare_round(u, at, user);
-        s.last = block_of(&u->shard, at);
+        s.last = at.group < u->shard.n_groups ? u->shard.groups[at.group]->blocks[at.piece] : u->shard.n_blocks;
         run_pass(&s);
         s.first = s.last;
     }

@@ -72,34 +72,23 @@ size_t zro__cut_ranges(const zro_param *params, const size_t *index, size_t n, i
 
 /* ---- making ---- */
 
-static zro_dtype type_of(const zro_param *p, zro__side side)
-{
-    return side == ZRO__DATA ? p->dtype : zro__param_grad_type(p);
-}
-
-static char *array_of(const zro_param *p, zro__side side)
-{
-    return side == ZRO__DATA ? p->data : p->grad;
-}
-
-/* The place of a batch: gradients are always found anew. */
-static zro__place *place_of(const zro__batches *l, const zro_param *p)
-{
-    return l->from == ZRO__DATA ? zro__param_place(p) : NULL;
-}
-
-/* Data that exist once are not to be written by every rank because others, which do not, are in the same batch. */
-static zro__place *once_of(const zro__batches *l, const zro_param *p)
+/* A batch for a parameter, without parts.  Gradients are always found anew; and data that exist once are not to be written by
+ * every rank because others, which do not, are in the same batch. */
+static zro__batch batch_for(const zro__batches *l, const zro_param *p)
 {
     zro__place *place = l->to == ZRO__DATA ? zro__param_place(p) : NULL;
 
-    return place != NULL && place->kind == ZRO_MEMORY_ONCE ? place : NULL;
+    return (zro__batch){ .in_type = zro__side_type(p, l->from),
+                         .out_type = zro__side_type(p, l->to),
+                         .device = p->device,
+                         .place = l->from == ZRO__DATA ? place : NULL,
+                         .once = place != NULL && place->kind == ZRO_MEMORY_ONCE ? place : NULL };
 }
 
-static int is_of(const zro__batches *l, const zro__batch *b, const zro_param *p)
+static int is_alike(const zro__batch *a, const zro__batch *b)
 {
-    return b->in_type == type_of(p, l->from) && b->out_type == type_of(p, l->to) && b->device == p->device
-           && b->place == place_of(l, p) && b->once == once_of(l, p);
+    return a->in_type == b->in_type && a->out_type == b->out_type && a->device == b->device && a->place == b->place
+           && a->once == b->once;
 }
 
 /* Data without elements need not travel; gradients without elements have a bit all the same. */
@@ -114,17 +103,13 @@ static size_t sort_out(const zro__batches *l, const zro__owned *ranges, size_t n
     size_t n_batches = 0, last = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const zro_param *p = ranges[i].param;
+        const zro__batch like = batch_for(l, ranges[i].param);
 
-        if (n_batches == 0 || !is_of(l, &batches[last], p))
-            for (last = 0; last < n_batches && !is_of(l, &batches[last], p);)
+        if (n_batches == 0 || !is_alike(&batches[last], &like))
+            for (last = 0; last < n_batches && !is_alike(&batches[last], &like);)
                 last++;
         if (last == n_batches)
-            batches[n_batches++] = (zro__batch){ .in_type = type_of(p, l->from),
-                                                 .out_type = type_of(p, l->to),
-                                                 .device = p->device,
-                                                 .place = place_of(l, p),
-                                                 .once = once_of(l, p) };
+            batches[n_batches++] = like;
         batches[last].n_parts += (size_t)takes_part(l, &ranges[i]);
         batch_of[i] = last;
     }
@@ -196,7 +181,7 @@ static int find_side(zro__batch *b, zro__side side, uint32_t slow, int making)
     for (size_t i = 0; i < b->n_parts; i++) {
         const zro__batch_item *item = &b->items[i];
         const size_t at = is_in ? item->in_at : item->out_at;
-        uintptr_t here = (uintptr_t)array_of(item->param, side);
+        uintptr_t here = (uintptr_t)*zro__side_array(item->param, side);
 
         if (here == 0 || b->parts[i].count == 0)
             continue;
@@ -209,7 +194,7 @@ static int find_side(zro__batch *b, zro__side side, uint32_t slow, int making)
     base = same ? base : high > 0 ? low : 0;
     for (size_t i = 0; (!same || b->slow & slow) && i < b->n_parts; i++) { /* otherwise they are what they were */
         const zro__batch_item *item = &b->items[i];
-        uintptr_t here = (uintptr_t)array_of(item->param, side);
+        uintptr_t here = (uintptr_t)*zro__side_array(item->param, side);
         size_t at = same                                 ? (is_in ? item->in_at : item->out_at)
                     : here != 0 && b->parts[i].count > 0 ? here + item->first * size - base
                                                          : 0;
@@ -392,18 +377,25 @@ void zro__batches_free(zro__batches *l)
     }
 }
 
+size_t zro__batches_count(const zro__batches *l)
+{
+    size_t n_parts = 0;
+
+    for (size_t k = 0; k < l->n; k++)
+        n_parts += l->list[k].n_parts;
+    return n_parts;
+}
+
 zro_status zro__batches_lend(zro__batches *l, zro__account *account, const zro__staging *staging)
 {
-    for (; l != NULL; l = l->next) {
-        size_t n_parts = 0, *at = NULL;
+    for (; staging != NULL && l != NULL; l = l->next) {
+        size_t *at = NULL;
+        const zro__array array = { &at, zro__batches_count(l) + 1, sizeof *at };
         zro_status st;
 
         if (l->staging != NULL)
             continue;
-        for (size_t k = 0; k < l->n; k++)
-            n_parts += l->list[k].n_parts;
-        st = zro__arena_arrays(&l->lent, account, "where staged gradients lie",
-                               (const zro__array[]){ { &at, n_parts + 1, sizeof *at } }, 1);
+        st = zro__arena_arrays(&l->lent, account, "where staged gradients lie", &array, 1);
         if (st != ZRO_OK)
             return st;
         for (size_t k = 0; k < l->n; k++) {
@@ -472,8 +464,8 @@ static zro_status inspect_item(zro_group *group, const zro__batches *l, const zr
         return zro__param_fail(ZRO_ERR_INVALID, item->name, item->index,
                                "grad is NULL; give it memory, since the average of all ranks is written there");
     for (int side = ZRO__DATA; side <= ZRO__GRADS && st == ZRO_OK; side++) {
-        const char *array = array_of(p, (zro__side)side);
-        const size_t size = zro_dtype_bytes(type_of(p, (zro__side)side));
+        const char *array = *zro__side_array(item->param, (zro__side)side);
+        const size_t size = zro_dtype_bytes(zro__side_type(p, (zro__side)side));
 
         if (array != NULL && (l->from == (zro__side)side || l->to == (zro__side)side))
             st = zro__late_check(group->ranks.view, array + item->first * size, count * size);
@@ -530,7 +522,8 @@ static uint64_t hash_nowhere(const zro__batches *l)
 
 /* ---- transfers of a batch ---- */
 
-zro__xfer zro__batch_transfer(const zro__batches *l, zro__batch *b, zro__call call, zro__meeting *meeting)
+/* `meeting`, if it is not NULL, gets the bits of the gradients. */
+static zro__xfer transfer(const zro__batches *l, zro__batch *b, zro__call call, zro__meeting *meeting)
 {
     zro__xfer x = zro__delivery(call, b->in_type, b->in, b->in_bytes, b->parts, b->n_parts, b->count);
 
@@ -547,6 +540,14 @@ zro__xfer zro__batch_transfer(const zro__batches *l, zro__batch *b, zro__call ca
         meeting->gathered = b->gathered;
     }
     return x;
+}
+
+zro_status zro__batch_send(zro_group *group, const zro__batches *l, zro__batch *b, zro__call call)
+{
+    zro__meeting m = { 0 };
+    zro__xfer x = transfer(l, b, call, l->from == ZRO__GRADS ? &m : NULL);
+
+    return b->exists_once || b->n_parts == 0 ? ZRO_OK : zro__xfer_run(&group->ranks, &x);
 }
 
 static void mark_present(const zro__batch *b)
@@ -581,7 +582,7 @@ static zro_status reduce_batch(zro__reduction *r, zro__batches *l, zro__batch *b
 {
     char why[ZRO__TEXT_BYTES];
     zro__meeting m = { .refusal = st, .why = why, .arrived = is_first ? r->arrived : NULL, .user = r->user };
-    zro__xfer x = zro__batch_transfer(l, b, r->call, &m);
+    zro__xfer x = transfer(l, b, r->call, &m);
 
     if (st != ZRO_OK)
         snprintf(why, sizeof why, "%s", zro_last_error());
@@ -645,13 +646,12 @@ zro_status zro__batches_deliver(zro_group *group, zro__batches *l, int *moved)
     for (; st == ZRO_OK && l != NULL; l = l->next)
         for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
             zro__batch *b = &l->list[k];
-            zro__xfer x = zro__batch_transfer(l, b, ZRO__CALL_PUBLISH, NULL);
 
             if (b->exists_once || b->n_parts == 0)
                 continue;
             (void)ZRO__POINT("deliver.batch");
             zro__count(&group->ranks.counters.deliveries, b->n_owners);
-            st = zro__xfer_run(&group->ranks, &x);
+            st = zro__batch_send(group, l, b, ZRO__CALL_PUBLISH);
             *moved = 1;
         }
     return st == ZRO_OK && !*moved ? zro__vote(&group->ranks.board, ZRO__CALL_PUBLISH, ZRO_OK) : st;

@@ -91,17 +91,20 @@ zro_status zro__batches_make(zro_group *group, zro__account *account, zro__side 
 zro_status zro__batches_compare(zro_group *group, zro__batches *batches, zro__call call, zro_status st);
 void zro__batches_free(zro__batches *batches); /* frees the whole list; takes NULL */
 
-/* From now on peers read copies of the gradients of this list, which is from gradients, as far as there are any.  Local; the same on
- * all ranks. */
+/* How many parts these have, without the lists behind them. */
+size_t zro__batches_count(const zro__batches *batches);
+
+/* From now on peers read copies of the gradients of this list, which is from gradients, as far as there are any.  NULL: there is
+ * no staging.  Local; the same on all ranks. */
 zro_status zro__batches_lend(zro__batches *batches, zro__account *account, const zro__staging *staging);
 
 /* Finds the arrays where they are now, and which gradients this rank has.  Local.  INVALID: an array that is needed is NULL; the text
  * names the parameter.  STATE: a late rank of a broken group may still write into one. */
 zro_status zro__batches_inspect(zro_group *group, zro__batches *batches);
 
-/* The transfer of a batch, as it was found by an inspection, without reduction and to all ranks; `meeting`, if it is not NULL, gets
- * the bits of the gradients. */
-zro__xfer zro__batch_transfer(const zro__batches *batches, zro__batch *batch, zro__call call, zro__meeting *meeting);
+/* Brings the parts of a batch, as they were found by an inspection, from their owners to all ranks, unless these have them
+ * already.  Collective, inside the lane. */
+zro_status zro__batch_send(zro_group *group, const zro__batches *batches, zro__batch *batch, zro__call call);
 
 /* How a list of gradients is reduced, as a rule averaged: who gets it, and what owners do with it on the way. */
 typedef struct zro__reduction {

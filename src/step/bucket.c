@@ -39,32 +39,30 @@ void zro__lists_free(zro__cycle *c)
 
         zro__batches_free(b->to_all);
         zro__batches_free(b->to_owners);
-        b->to_all = b->to_owners = NULL;
-        while (b->shares != NULL) {
-            zro__share *s = b->shares;
-
-            b->shares = s->next;
+        for (zro__share *s = b->shares; s != NULL; s = s->next) {
             zro__batches_free(s->fused);
             zro__batches_free(s->publish);
-            zro__free(s);
         }
+        b->to_all = b->to_owners = NULL;
+        b->shares = NULL;
     }
+    zro__arena_free(&c->shares);
 }
 
 /* Ranges of parameters and their owners, while lists are made. */
 typedef struct owners {
-    zro__updater **updater; /* by parameter: who consumes it, or NULL */
-    size_t *first;          /* by parameter, and one behind the last: where its ranges begin */
-    zro_range *ranges;      /* of parameters that attached updaters consume, by parameter */
-    size_t *numbers;        /* by parameter: its index in its optimizer */
-    size_t *index;          /* of a bucket: what no updater consumes */
-    zro_range *cut;         /* the same, cut evenly; or the ranges of a share */
-    zro__owned *owned;      /* of one list */
-    size_t most;            /* how many ranges a list can have */
+    zro__staged_ranges by_param; /* of parameters that attached updaters consume */
+    zro__updater **updater;      /* by parameter: who consumes it, or NULL */
+    size_t *numbers;             /* by parameter: its index in its optimizer */
+    size_t *index;               /* of a bucket: what no updater consumes */
+    zro_range *cut;              /* the same, cut evenly; or the ranges of a share */
+    zro__owned *owned;           /* of one list */
+    zro__share *share;           /* the next one */
     zro__arena arena;
 } owners;
 
-/* Calls for each range of each attached updater: twice, once to count and once to fill in. */
+/* Goes through the ranges of each attached updater: twice, once to count and once to fill in, which moves first[p + 1] from where
+ * the ranges of p begin to where they end. */
 static void list_ranges(const zro__cycle *c, owners *o, int counts)
 {
     for (zro__updater *u = c->updaters; u != NULL; u = u->next)
@@ -78,50 +76,44 @@ static void list_ranges(const zro__cycle *c, owners *o, int counts)
                     o->updater[p] = u;
                     o->numbers[p] = item->index;
                     if (counts)
-                        o->first[p + 1]++;
+                        o->by_param.first[p + 2]++;
                     else
-                        o->ranges[o->first[p]++] =
+                        o->by_param.ranges[o->by_param.first[p + 1]++] =
                             (zro_range){ .param = p, .first = item->first, .count = part->count, .owner = part->owner };
                 }
 }
 
-static zro_status find_owners(const zro__cycle *c, owners *o)
+static zro_status find_owners(zro__cycle *c, owners *o)
 {
-    const size_t n = c->n_params;
-    size_t total = 0;
-    zro_status st = zro__arena_arrays(&o->arena, c->account, "who owns the parameters of a ddp",
-                                      (const zro__array[]){ { &o->updater, n, sizeof *o->updater },
-                                                            { &o->first, n + 2, sizeof *o->first },
-                                                            { &o->numbers, n, sizeof *o->numbers },
-                                                            { &o->index, n, sizeof *o->index } },
-                                      4);
+    const size_t n = c->n_params, ranks = (size_t)c->group->ranks.board.size;
+    size_t total = 0, n_updaters = 0;
+    zro_status st;
 
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next, n_updaters++)
+        for (const zro__batches *l = u->average; l != NULL; l = l->next)
+            total += zro__batches_count(l);
+    st = zro__arena_arrays(&o->by_param.arena, c->account, "who owns the parameters of a ddp",
+                           (const zro__array[]){ { &o->by_param.first, n + 2, sizeof *o->by_param.first },
+                                                 { &o->by_param.ranges, total, sizeof *o->by_param.ranges } },
+                           2);
+    if (st == ZRO_OK)
+        st = zro__arena_arrays(&o->arena, c->account, "who owns the parameters of a ddp",
+                               (const zro__array[]){ { &o->updater, n, sizeof *o->updater },
+                                                     { &o->numbers, n, sizeof *o->numbers },
+                                                     { &o->index, n, sizeof *o->index },
+                                                     { &o->cut, total + n + ranks, sizeof *o->cut },
+                                                     { &o->owned, total + n + ranks, sizeof *o->owned } },
+                               5);
+    if (st == ZRO_OK)
+        st = zro__arena_arrays(&c->shares, c->account, "what is updated in buckets",
+                               (const zro__array[]){ { &o->share, c->n_buckets * n_updaters, sizeof *o->share } }, 1);
     if (st != ZRO_OK)
         return st;
     list_ranges(c, o, 1);
-    for (size_t i = 0; i <= n; i++)
-        total += o->first[i];
-    o->most = total + n + (size_t)c->group->ranks.board.size;
-    o->ranges = zro__alloc_array(c->account, ZRO__KIND_HANDLE, total + 1, sizeof *o->ranges);
-    o->cut = zro__alloc_array(c->account, ZRO__KIND_HANDLE, o->most, sizeof *o->cut);
-    o->owned = zro__alloc_array(c->account, ZRO__KIND_HANDLE, o->most, sizeof *o->owned);
-    if (o->ranges == NULL || o->cut == NULL || o->owned == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "out of memory: who owns %zu parameters", n);
     for (size_t i = 0; i < n; i++)
-        o->first[i + 1] += o->first[i];
-    list_ranges(c, o, 0); /* moves first[p] to where the next one's begin */
-    for (size_t i = n; i > 0; i--)
-        o->first[i] = o->first[i - 1];
-    o->first[0] = 0;
+        o->by_param.first[i + 2] += o->by_param.first[i + 1];
+    list_ranges(c, o, 0);
     return ZRO_OK;
-}
-
-static void free_owners(owners *o)
-{
-    zro__free(o->ranges);
-    zro__free(o->cut);
-    zro__free(o->owned);
-    zro__arena_free(&o->arena);
 }
 
 /* What no updater consumes, cut evenly over the ranks. */
@@ -149,8 +141,8 @@ static size_t list_owned(const zro__cycle *c, const zro__bucket *b, owners *o)
 
         if (u == NULL || zro__cycle_row(c, u)->reduce != ZRO__AT_BUCKET || zro__bucket_merges(b, u))
             continue;
-        for (size_t r = o->first[p]; r < o->first[p + 1]; r++)
-            o->owned[n++] = (zro__owned){ &c->params[p], c->names[p], &o->ranges[r] };
+        for (size_t r = o->by_param.first[p]; r < o->by_param.first[p + 1]; r++)
+            o->owned[n++] = (zro__owned){ &c->params[p], c->names[p], &o->by_param.ranges[r] };
     }
     return n;
 }
@@ -163,8 +155,8 @@ static size_t list_share(const zro__cycle *c, const zro__bucket *b, const zro__u
     for (size_t i = 0; i < b->n; i++) {
         const size_t p = b->params[i];
 
-        for (size_t r = o->first[p]; o->updater[p] == u && r < o->first[p + 1]; r++, n++) {
-            o->cut[n] = o->ranges[r];
+        for (size_t r = o->by_param.first[p]; o->updater[p] == u && r < o->by_param.first[p + 1]; r++, n++) {
+            o->cut[n] = o->by_param.ranges[r];
             o->cut[n].param = o->numbers[p];
             o->owned[n] = (zro__owned){ &c->params[p], c->names[p], &o->cut[n] };
         }
@@ -172,32 +164,29 @@ static size_t list_share(const zro__cycle *c, const zro__bucket *b, const zro__u
     return n;
 }
 
-static zro_status make_list(zro__cycle *c, const owners *o, zro__side from, zro__side to, size_t n, zro_status st,
+/* lends: peers read staged gradients, as in every transfer of what an updater consumes. */
+static zro_status make_list(zro__cycle *c, const owners *o, zro__side from, zro__side to, size_t n, int lends,
                             zro__batches **out)
 {
-    if (st == ZRO_OK)
-        st = zro__batches_make(c->group, c->account, from, to, o->owned, n, out);
+    zro_status st = zro__batches_make(c->group, c->account, from, to, o->owned, n, out);
+
+    if (st == ZRO_OK && lends)
+        st = zro__batches_lend(*out, c->account, c->staging);
     return zro__batches_compare(c->group, *out, ZRO__CALL_DDP_FORWARD, st);
 }
 
 static zro_status make_share(zro__cycle *c, zro__bucket *b, zro__updater *u, owners *o)
 {
     const size_t n = list_share(c, b, u, o);
-    zro__share lists = { .updater = u }, *s = zro__alloc(c->account, ZRO__KIND_HANDLE, sizeof *s);
-    zro_status st = s != NULL ? ZRO_OK : zro__fail(ZRO_ERR_MEMORY, "out of memory: what is updated in a bucket");
+    zro__share *s = o->share++;
+    zro_status st;
 
-    if (n > 0)
-        st = make_list(c, o, ZRO__GRADS, ZRO__DATA, n, st, &lists.fused);
-    if (n > 0 && st == ZRO_OK)
-        st = make_list(c, o, ZRO__DATA, ZRO__DATA, n, st, &lists.publish);
-    if (n == 0 || s == NULL) {
-        zro__free(s);
-        return n > 0 ? st : ZRO_OK;
-    }
-    lists.next = b->shares;
-    *s = lists;
+    if (n == 0)
+        return ZRO_OK;
+    *s = (zro__share){ .next = b->shares, .updater = u };
     b->shares = s;
-    return st;
+    st = make_list(c, o, ZRO__GRADS, ZRO__DATA, n, 1, &s->fused);
+    return st == ZRO_OK ? make_list(c, o, ZRO__DATA, ZRO__DATA, n, 0, &s->publish) : st;
 }
 
 static zro_status make_of_bucket(zro__cycle *c, zro__bucket *b, owners *o)
@@ -206,49 +195,38 @@ static zro_status make_of_bucket(zro__cycle *c, zro__bucket *b, owners *o)
     zro_status st = ZRO_OK;
 
     if (n > 0)
-        st = make_list(c, o, ZRO__GRADS, ZRO__GRADS, n, st, &b->to_all);
-    n = st == ZRO_OK && c->hook == NULL ? list_owned(c, b, o) : 0;
-    if (n > 0)
-        st = make_list(c, o, ZRO__GRADS, ZRO__GRADS, n, st, &b->to_owners);
+        st = make_list(c, o, ZRO__GRADS, ZRO__GRADS, n, 0, &b->to_all);
+    n = c->hook == NULL ? list_owned(c, b, o) : 0;
+    if (st == ZRO_OK && n > 0)
+        st = make_list(c, o, ZRO__GRADS, ZRO__GRADS, n, 1, &b->to_owners);
     for (zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next)
-        if (zro__updater_overlaps(u))
+        if (zro__updater_overlaps(u) && !zro__updater_measures_first(u))
             st = make_share(c, b, u, o);
-    return st;
-}
-
-/* Peers read staged gradients in every transfer of what an updater consumes.  Local. */
-static zro_status lend(zro__cycle *c, const owners *o)
-{
-    zro_status st = zro__staging_own(c->staging, c->account, o->first, o->ranges, c->group->ranks.board.rank);
-
-    for (const zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next) {
-        st = zro__batches_lend(u->average, c->account, c->staging);
-        if (st == ZRO_OK)
-            st = zro__batches_lend(u->fused, c->account, c->staging);
-    }
-    for (size_t k = 0; st == ZRO_OK && k < c->n_buckets; k++) {
-        st = zro__batches_lend(c->buckets[k].to_owners, c->account, c->staging);
-        for (const zro__share *s = c->buckets[k].shares; st == ZRO_OK && s != NULL; s = s->next)
-            st = zro__batches_lend(s->fused, c->account, c->staging);
-    }
     return st;
 }
 
 zro_status zro__lists_make(zro__cycle *c)
 {
     owners o = { 0 };
-    zro_status st = find_owners(c, &o);
+    zro_status st;
 
     zro__lists_free(c);
+    st = find_owners(c, &o);
     c->overlaps = 0;
-    for (const zro__updater *u = c->updaters; u != NULL; u = u->next)
+    for (const zro__updater *u = c->updaters; u != NULL; u = u->next) {
         c->overlaps |= zro__updater_overlaps(u);
+        if (st == ZRO_OK)
+            st = zro__batches_lend(u->average, c->account, c->staging);
+        if (st == ZRO_OK)
+            st = zro__batches_lend(u->fused, c->account, c->staging);
+    }
     st = zro__cycle_vote(c, ZRO__CALL_DDP_FORWARD, st);
     for (size_t k = 0; st == ZRO_OK && k < c->n_buckets; k++)
         st = make_of_bucket(c, &c->buckets[k], &o);
-    if (c->staging != NULL)
-        st = zro__cycle_vote(c, ZRO__CALL_DDP_FORWARD, st == ZRO_OK ? lend(c, &o) : st);
-    free_owners(&o);
+    if (st == ZRO_OK && c->staging != NULL)
+        zro__staging_own(c->staging, &o.by_param);
+    zro__arena_free(&o.by_param.arena);
+    zro__arena_free(&o.arena);
     c->stale = st != ZRO_OK;
     return st;
 }

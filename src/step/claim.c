@@ -26,8 +26,9 @@ static uint64_t hash_texts(const void *user, size_t first, size_t end)
     return hash;
 }
 
-zro_status zro__find_difference(zro__board *board, zro__call call, size_t n,
-                                uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *out)
+/* The index of the first of n items that differs, or of the last one. */
+static zro_status find_difference(zro__board *board, zro__call call, size_t n,
+                                  uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *out)
 {
     size_t first = 0, end = n;
     zro_status st = ZRO_OK;
@@ -56,7 +57,7 @@ zro_status zro__find_odd(zro_group *group, zro__call call, size_t n,
     *odd = board->size;
     if (st != ZRO_OK || same)
         return st;
-    st = zro__find_difference(board, call, n, hash, user, item);
+    st = find_difference(board, call, n, hash, user, item);
     mine = first = (int64_t)hash(user, *item, *item + 1);
     if (st == ZRO_OK)
         st = zro_broadcast(group, &first, 1, ZRO_I64, 0);
@@ -82,7 +83,7 @@ zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim 
     if (st == ZRO_OK)
         st = zro__is_same(board, call, claim->n, &same);
     if (st == ZRO_OK) /* where ranks have different numbers of texts, nobody knows the largest one */
-        st = zro__find_difference(board, call, same ? claim->n : (size_t)MOST_TEXTS, hash_texts, claim, &i);
+        st = find_difference(board, call, same ? claim->n : (size_t)MOST_TEXTS, hash_texts, claim, &i);
     if (st != ZRO_OK)
         return st;
     text[0] = '\0';
@@ -90,4 +91,14 @@ zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim 
         claim->describe(claim->user, i, text, sizeof text);
     st = zro__agree(board, call, claim->what, text, &number, mine);
     return st != ZRO_OK ? st : zro__fail(ZRO_ERR_MISMATCH, "%s", claim->otherwise);
+}
+
+zro_status zro__claim_agree_texts(zro_group *group, zro__call call, zro__claim *claim, zro_status mine)
+{
+    zro_status st = zro__enter(group);
+
+    if (st != ZRO_OK)
+        return st;
+    claim->hash = mine == ZRO_OK ? hash_texts(claim, 0, claim->n) : 0;
+    return zro__leave(group, zro__claim_agree(&group->ranks.board, call, claim, mine));
 }

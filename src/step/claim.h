@@ -24,12 +24,12 @@ typedef struct zro__claim {
  * MISMATCH  the claims differ, on all ranks */
 zro_status zro__claim_agree(zro__board *board, zro__call call, const zro__claim *claim, zro_status mine);
 
-/* Finds the first of n items, the same number on all ranks, in which ranks differ, by comparing hashes of runs of them: *out is its
- * index, or that of the last item if they do not differ.  Collective. */
-zro_status zro__find_difference(zro__board *board, zro__call call, size_t n,
-                                uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *out);
+/* The same, with the hash of all texts as the claim's, which is set; enters and leaves the group. */
+zro_status zro__claim_agree_texts(zro_group *group, zro__call call, zro__claim *claim, zro_status mine);
 
-/* The same, and the first rank whose item differs from rank 0's in *odd; the number of ranks if there is no difference. */
+/* Finds the first of n items, the same number on all ranks, in which ranks differ, by comparing hashes of runs of them: its index
+ * in *item, and in *odd the first rank whose item differs from rank 0's; the number of ranks if there is no difference.
+ * Collective. */
 zro_status zro__find_odd(zro_group *group, zro__call call, size_t n,
                          uint64_t (*hash)(const void *user, size_t first, size_t end), const void *user, size_t *item,
                          int32_t *odd);

@@ -118,21 +118,13 @@ zro_status zro__cycle_vote(const zro__cycle *c, zro__call call, zro_status st)
     return zro__cycle_is_shared(c) ? zro__vote(&c->group->ranks.board, call, st) : st;
 }
 
-/* A failure in the middle of an update keeps its code, and gets a text that says whether parameters are torn. */
-static zro_status explain(const zro__cycle *c, zro_status st)
-{
-    if (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT)
-        (void)zro__cycle_check(c);
-    return st;
-}
-
 void zro__cycle_serve(zro__cycle *c, const zro__updater *u)
 {
     if (c->group != NULL)
         zro__board_serve(&c->group->ranks.board, u != NULL && u->is_attached ? u->number : -1);
 }
 
-zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode)
+zro_status zro__cycle_enter(zro__cycle *c, const zro__updater *u)
 {
     zro_status st = zro__cycle_check(c);
 
@@ -140,16 +132,23 @@ zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode)
         st = zro__enter(c->group);
     else if (c->group != NULL)
         zro__group_settle(c->group);
-    if (st == ZRO_OK)
-        zro__fpmode_enter(mode);
-    return st;
+    if (st != ZRO_OK)
+        return st;
+    zro__cycle_serve(c, u);
+    zro__fpmode_enter(&c->mode);
+    return ZRO_OK;
 }
 
-zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status st)
+/* A failure in the middle of an update keeps its code, and gets a text that says whether parameters are torn. */
+zro_status zro__cycle_leave(zro__cycle *c, zro_status st)
 {
-    zro__fpmode_leave(mode);
+    zro__fpmode_leave(&c->mode);
     zro__cycle_serve(c, NULL);
-    return explain(c, c->group != NULL ? zro__leave(c->group, st) : st);
+    if (c->group != NULL)
+        st = zro__leave(c->group, st);
+    if (st == ZRO_ERR_LOST || st == ZRO_ERR_TIMEOUT)
+        (void)zro__cycle_check(c);
+    return st;
 }
 
 zro__reduction zro__cycle_reduction(const zro__cycle *c, zro__call call, int to)
@@ -317,18 +316,16 @@ static void consume(zro__updater *u)
 }
 
 /* Inside the lane. */
-static __attribute__((noinline)) zro_status step(zro__updater *u, const zro__claim *claim, zro_status st, void *user,
-                                                 int publishes)
+static __attribute__((noinline)) zro_status step(zro__updater *u, zro__stage stage, zro_status st, int publishes)
 {
-    if (u->stage == ZRO__READY && publishes && !zro__updater_measures_first(u))
-        return zro__updater_fuse(u, claim, st, user);
-    st = u->stage == ZRO__READY ? zro__updater_reduce_and_step(u, claim, st, user) : zro__updater_step(u, claim, st, user);
+    if (stage == ZRO__READY && publishes && !zro__updater_measures_first(u))
+        return zro__updater_fuse(u, st);
+    st = stage == ZRO__READY ? zro__updater_reduce_and_step(u, st) : zro__updater_step(u, st);
     return st == ZRO_OK && publishes && !u->skipped ? zro__updater_deliver(u) : st;
 }
 
 zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *claim, zro_status st, void *user, int publishes)
 {
-    zro__fpmode mode;
     uint64_t begun;
     zro_status entered = zro__cycle_check(c); /* a verdict is more than a gradient that is not there */
 
@@ -339,12 +336,12 @@ zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *cla
         return st;
     }
     if (entered == ZRO_OK)
-        entered = zro__cycle_enter(c, &mode);
+        entered = zro__cycle_enter(c, u);
     if (entered != ZRO_OK)
         return entered;
-    zro__cycle_serve(c, u);
     begun = zro__trace_begin(zro__trace_of(c->group));
-    st = step(u, claim, st, user, publishes);
+    zro__updater_open(u, claim, user);
+    st = step(u, u->stage, st, publishes);
     zro__trace_end(zro__trace_of(c->group), begun, "step", (int64_t)u->n_steps, 0);
     if (st == ZRO_OK)
         consume(u);
@@ -352,21 +349,19 @@ zro_status zro__cycle_step(zro__cycle *c, zro__updater *u, const zro__claim *cla
         c->now.failed = st;
         snprintf(c->now.text, sizeof c->now.text, "%s", zro_last_error());
     }
-    return zro__cycle_leave(c, &mode, st);
+    return zro__cycle_leave(c, st);
 }
 
 zro_status zro__cycle_publish(zro__cycle *c, zro__updater *u, zro_status st)
 {
-    zro__fpmode mode;
-    zro_status entered = zro__cycle_enter(c, &mode);
+    zro_status entered = zro__cycle_enter(c, u);
 
     if (entered != ZRO_OK)
         return entered;
-    zro__cycle_serve(c, u);
     st = zro__updater_publish(u, st);
     if (st == ZRO_OK && u->update.shard.rule == NULL) /* then that was the step */
         consume(u);
-    return zro__cycle_leave(c, &mode, st);
+    return zro__cycle_leave(c, st);
 }
 
 void zro__cycle_drop(zro__cycle *c, zro__updater *u)
@@ -409,16 +404,12 @@ zro_status zro__cycle_check_reduced(const zro__updater *u, const char *call)
 
 static zro_status do_bucket(void *user);
 
-/* A link that works on one thread alone leaves everything to the program's thread. */
-static int has_lane(const zro__cycle *c)
-{
-    return c->group->ranks.board.far == NULL || c->group->seat->program_link->link.one_thread != ZRO_ON;
-}
-
 zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *names, size_t n, const size_t *order,
                            const size_t *lengths, size_t n_buckets)
 {
-    zro__cycle next = { .n_buckets = n_buckets };
+    /* A link that works on one thread alone leaves everything to the program's thread. */
+    const int has_lane = c->group->ranks.board.far == NULL || c->group->seat->program_link->link.one_thread != ZRO_ON;
+    zro__cycle next = { 0 };
     size_t at = 0;
     zro_status st = zro__arena_arrays(&next.arena, c->account, "the buckets of a ddp",
                                       (const zro__array[]){ { &next.order, n, sizeof *next.order },
@@ -432,19 +423,18 @@ zro_status zro__cycle_form(zro__cycle *c, zro_param *params, const char *const *
         zro__bucket *b = &next.buckets[k];
 
         b->cycle = c;
-        b->index = k;
+        b->index = next.n_buckets++;
         b->params = next.order + at;
         b->n = next.lengths[k] = lengths[k];
         for (size_t i = 0; i < lengths[k]; i++, at++) {
             next.order[at] = order[at];
             next.bucket_of[order[at]] = k;
         }
-        if (has_lane(c))
+        if (has_lane)
             st = zro__lane_prepare(c->group->lane, do_bucket, b, &b->work);
     }
     if (st != ZRO_OK) {
-        if (next.buckets != NULL)
-            free_buckets(&next);
+        free_buckets(&next);
         return st;
     }
     free_buckets(c);
@@ -508,7 +498,7 @@ static zro_status update_earlier(zro__cycle *c, const zro__bucket *last, zro_sta
 {
     for (size_t k = 0; k < last->index; k++)
         for (const zro__share *s = c->buckets[k].shares; s != NULL; s = s->next)
-            if (zro__cycle_row(c, s->updater)->update == ZRO__AT_LAST && !zro__updater_measures_first(s->updater))
+            if (zro__cycle_row(c, s->updater)->update == ZRO__AT_LAST)
                 st = update_share(c, &c->buckets[k], s, st);
     return st;
 }
@@ -518,7 +508,7 @@ static zro_status end_updates(zro__cycle *c, zro_status st)
 {
     for (zro__updater *u = c->updaters; u != NULL; u = u->next)
         if (zro__updater_overlaps(u) && zro__updater_measures_first(u)) {
-            st = step(u, &u->claim, st, u->user, 1);
+            st = step(u, u->stage, st, 1);
             if (st == ZRO_OK)
                 zro__batches_consume(u->average);
         }
@@ -545,7 +535,7 @@ static __attribute__((noinline)) zro_status work(zro__cycle *c, zro__bucket *b)
     if (st != ZRO_OK && zro__is_broken(c->group->ranks.board.control)) /* nothing follows, and only this tells why */
         return st;
     for (const zro__share *s = b->shares; s != NULL; s = s->next)
-        if (zro__cycle_row(c, s->updater)->update == ZRO__AT_BUCKET || (is_last && !zro__updater_measures_first(s->updater)))
+        if (zro__cycle_row(c, s->updater)->update == ZRO__AT_BUCKET || is_last)
             st = update_share(c, b, s, st);
     return is_last && c->overlaps ? end_updates(c, st) : st;
 }
@@ -554,9 +544,8 @@ static __attribute__((noinline)) zro_status work(zro__cycle *c, zro__bucket *b)
  * which parameters have changed. */
 static void fail_iteration(zro__cycle *c, zro_status st)
 {
-    char why[ZRO__TEXT_BYTES];
+    const char *why = zro_last_error();
 
-    snprintf(why, sizeof why, "%s", zro_last_error());
     c->now.failed = st;
     if (c->now.n_updated == 0 || zro__is_broken(c->group->ranks.board.control))
         snprintf(c->now.text, sizeof c->now.text, "%s", why);
@@ -585,14 +574,13 @@ static zro_status do_bucket(void *user)
     zro__bucket *b = user;
     zro__cycle *c = b->cycle;
     const uint64_t begun = zro__trace_begin(zro__trace_of(c->group));
-    zro__fpmode mode;
     zro_status st;
 
     if (c->now.failed != ZRO_OK)
         return ZRO_OK;
-    st = zro__cycle_enter(c, &mode);
+    st = zro__cycle_enter(c, NULL);
     if (st == ZRO_OK)
-        st = zro__cycle_leave(c, &mode, work(c, b));
+        st = zro__cycle_leave(c, work(c, b));
     if (begun != 0)
         zro__trace_record(zro__trace_of(c->group), begun, "bucket", (int64_t)b->index, bytes_of(b));
     if (st != ZRO_OK)
@@ -637,8 +625,11 @@ zro_status zro__cycle_check_open(const zro__cycle *c)
 /* What an optimizer finds wrong before its update begins is told to the others in the first bucket. */
 static void open_update(zro__cycle *c, zro__updater *u)
 {
-    zro_status st = zro__updater_open(u);
+    zro__claim claim = { 0 };
+    zro_status st = u->open(u->optim, &claim);
 
+    zro__updater_open(u, &claim, u->user);
+    u->n_active = 0;
     if (st == ZRO_OK || c->now.refusal != ZRO_OK)
         return;
     c->now.refuse_from = 0;
@@ -679,8 +670,7 @@ static zro_status share_frozen(zro__cycle *c)
 /* What ranks do together before gradients travel. */
 static zro_status prepare(zro__cycle *c, int has_shadows)
 {
-    zro__fpmode mode;
-    zro_status st = zro__cycle_enter(c, &mode);
+    zro_status st = zro__cycle_enter(c, NULL);
 
     if (st != ZRO_OK)
         return st;
@@ -688,7 +678,7 @@ static zro_status prepare(zro__cycle *c, int has_shadows)
         st = share_frozen(c);
     if (st == ZRO_OK && c->stale)
         st = zro__lists_make(c);
-    return zro__cycle_leave(c, &mode, st);
+    return zro__cycle_leave(c, st);
 }
 
 zro_status zro__cycle_open(zro__cycle *c, int syncs, double weight)
@@ -790,7 +780,6 @@ static void refuse(zro__cycle *c, zro_status st)
 static void refuse_step(zro__cycle *c, zro_status st)
 {
     zro__updater *first = NULL;
-    zro__fpmode mode;
 
     for (zro__updater *u = c->updaters; u != NULL; u = u->next) /* the one that was attached first */
         first = zro__cycle_row(c, u) == &zro__row_one_pass ? u : first;
@@ -801,15 +790,9 @@ static void refuse_step(zro__cycle *c, zro_status st)
         (void)zro__join_refuse(c->join, c->joinable, st);
         return;
     }
-    if (zro__cycle_enter(c, &mode) != ZRO_OK)
+    if (zro__cycle_enter(c, NULL) != ZRO_OK)
         return;
-    (void)zro__cycle_leave(c, &mode, zro__updater_refuse(first, st));
-}
-
-/* What has become of gradients when backward has ended. */
-static zro__stage stage_of(const zro__row *row)
-{
-    return row->update != ZRO__AT_STEP ? ZRO__STEPPED : row->reduce == ZRO__AT_STEP ? ZRO__READY : ZRO__REDUCED;
+    (void)zro__cycle_leave(c, step(first, ZRO__READY, st, 1));
 }
 
 zro_status zro__cycle_end(zro__cycle *c, zro_status st)
@@ -836,22 +819,24 @@ zro_status zro__cycle_end(zro__cycle *c, zro_status st)
     }
     if (c->now.failed != ZRO_OK)
         return zro__fail(c->now.failed, "%s", c->now.text);
-    for (zro__updater *u = c->updaters; u != NULL; u = u->next)
-        u->stage = stage_of(zro__cycle_row(c, u));
+    for (zro__updater *u = c->updaters; u != NULL; u = u->next) {
+        const zro__row *row = zro__cycle_row(c, u);
+
+        u->stage = row->update != ZRO__AT_STEP ? ZRO__STEPPED : row->reduce == ZRO__AT_STEP ? ZRO__READY : ZRO__REDUCED;
+    }
     return ZRO_OK;
 }
 
 zro_status zro__cycle_average(zro__cycle *c)
 {
-    zro__fpmode mode;
     zro_status st = check_average(c);
 
     if (st == ZRO_OK)
-        st = zro__cycle_enter(c, &mode);
+        st = zro__cycle_enter(c, NULL);
     if (st != ZRO_OK)
         return st;
     for (zro__updater *u = c->updaters; st == ZRO_OK && u != NULL; u = u->next)
         if (u->stage == ZRO__READY || u->stage == ZRO__REDUCED)
             st = zro__updater_average(u);
-    return zro__cycle_leave(c, &mode, st);
+    return zro__cycle_leave(c, st);
 }

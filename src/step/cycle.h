@@ -70,6 +70,7 @@ typedef struct zro__cycle {
     atomic_int refs;
     zro_group *group; /* only this cycle uses it; NULL: there is one owner, and no ddp */
     zro__account *account;
+    zro__fpmode mode;          /* what the thread that is inside had before */
     uint64_t begun, published; /* how many updates have begun and have been published; they differ while one is under way */
 
     zro__join *join;  /* or NULL */
@@ -92,8 +93,9 @@ typedef struct zro__cycle {
     uint8_t *awaited;       /* by parameter: its bucket waits for it in this iteration, at whose begin it was not frozen */
     zro__bucket *buckets;
     size_t n_buckets;
-    int stale;    /* the lists of the buckets' transfers must be made anew */
-    int overlaps; /* an updater updates before its step; as of when the lists were made */
+    zro__arena shares; /* of all buckets */
+    int stale;         /* the lists of the buckets' transfers must be made anew */
+    int overlaps;      /* an updater updates before its step; as of when the lists were made */
     zro__iteration now;
     pthread_mutex_t lock; /* of `next` */
     size_t next;          /* the first bucket that was not issued */
@@ -114,11 +116,11 @@ zro_status zro__cycle_vote(const zro__cycle *c, zro__call call, zro_status st);
 zro_status zro__cycle_check(const zro__cycle *c);
 
 /* Every call enters and leaves the cycle here: enter checks the group, takes its lane and sets the floating-point mode. */
-zro_status zro__cycle_enter(zro__cycle *c, zro__fpmode *mode);
-zro_status zro__cycle_leave(zro__cycle *c, const zro__fpmode *mode, zro_status st);
+zro_status zro__cycle_enter(zro__cycle *c, const zro__updater *u);
+zro_status zro__cycle_leave(zro__cycle *c, zro_status st);
 
 /* Until the cycle is left, what is done is done for this updater: ranks that step different optimizers of one ddp make different
- * calls.  NULL: for none.  Inside the lane. */
+ * calls.  NULL: for none.  enter does it, too.  Inside the lane. */
 void zro__cycle_serve(zro__cycle *c, const zro__updater *u);
 
 /* Under a join: the ranks' turn for a collective call, of an updater or, if that is NULL, of the ddp; `turn` needs no joinable.  A rank

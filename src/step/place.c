@@ -19,6 +19,16 @@ ZRO__DEFINE_INIT(zro_alloc_config, ZRO_ALLOC_CONFIG_INIT)
 
 /* ---- places ---- */
 
+zro_dtype zro__side_type(const zro_param *p, zro__side side)
+{
+    return side == ZRO__DATA ? p->dtype : zro__param_grad_type(p);
+}
+
+void **zro__side_array(zro_param *p, zro__side side)
+{
+    return side == ZRO__DATA ? &p->data : &p->grad;
+}
+
 void zro__place_retain(zro__place *place)
 {
     atomic_fetch_add_explicit(&place->refs, 1, memory_order_relaxed);
@@ -52,8 +62,7 @@ static zro__place *new_place(zro_memory_kind kind)
     return place;
 }
 
-/* Puts an array behind those before it; 0 if the sum does not fit into a size_t. */
-static int put(size_t bytes, size_t *total, size_t *offset)
+int zro__place_put(size_t bytes, size_t *total, size_t *offset)
 {
     *offset = *total;
     return zro__size_round(bytes, BORDER, &bytes) && zro__size_add(*total, bytes, total);
@@ -72,14 +81,9 @@ typedef struct layout {
 
 #define NOT_YET SIZE_MAX
 
-static zro_dtype type_of(const zro_param *p, int is_grad)
-{
-    return is_grad ? zro__param_grad_type(p) : p->dtype;
-}
-
 /* Lays arrays out in reverse order, those of one type and device tag together: what a backward pass finishes first comes
  * first.  0 if the sum of the sizes does not fit into a size_t. */
-static int lay_out(const layout *l, int is_grad, size_t *offsets, size_t *total)
+static int lay_out(const layout *l, zro__side side, size_t *offsets, size_t *total)
 {
     int fits = 1;
 
@@ -91,8 +95,8 @@ static int lay_out(const layout *l, int is_grad, size_t *offsets, size_t *total)
         for (size_t k = offsets[i] == NOT_YET ? i + 1 : 0; k-- > 0;) {
             const zro_param *p = &l->params[k];
 
-            if (offsets[k] == NOT_YET && type_of(p, is_grad) == type_of(like, is_grad) && p->device == like->device)
-                fits &= put(zro_param_count(p) * zro_dtype_bytes(type_of(p, is_grad)), total, &offsets[k]);
+            if (offsets[k] == NOT_YET && zro__side_type(p, side) == zro__side_type(like, side) && p->device == like->device)
+                fits &= zro__place_put(zro_param_count(p) * zro_dtype_bytes(zro__side_type(p, side)), total, &offsets[k]);
         }
     }
     return fits;
@@ -143,8 +147,8 @@ static zro_status make_layout(layout *l)
     if (l->data == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "params_alloc: out of memory: a list of %zu parameters", l->n);
     l->grad = l->data + l->n;
-    if ((l->config.data == ZRO_ON && !lay_out(l, 0, l->data, &l->data_bytes))
-        || (l->config.grads == ZRO_ON && !lay_out(l, 1, l->grad, &l->grad_bytes)))
+    if ((l->config.data == ZRO_ON && !lay_out(l, ZRO__DATA, l->data, &l->data_bytes))
+        || (l->config.grads == ZRO_ON && !lay_out(l, ZRO__GRADS, l->grad, &l->grad_bytes)))
         return zro__fail(ZRO_ERR_MEMORY, "params_alloc: %zu parameters need more bytes than memory can hold", l->n);
     return ZRO_OK;
 }
@@ -246,11 +250,6 @@ void zro_params_free(zro_param *params, size_t n)
 
 /* ---- views ---- */
 
-static void **array_of(zro_param *p, zro__side side)
-{
-    return side == ZRO__DATA ? &p->data : &p->grad;
-}
-
 /* Whether zro has handed the array out already. */
 static int is_handed(const zro_param *p, zro__side side)
 {
@@ -265,13 +264,13 @@ static zro_status measure(zro__views *v, zro_param *const *params, size_t n, siz
 
     for (size_t i = 0; i < n; i++) {
         zro_param *p = params[i];
-        size_t bytes = zro_param_count(p) * zro_dtype_bytes(type_of(p, v->side == ZRO__GRADS));
+        size_t bytes = zro_param_count(p) * zro_dtype_bytes(zro__side_type(p, v->side));
 
         if (is_handed(p, v->side) || bytes == 0)
             continue;
-        if (!put(bytes, total, &offset))
+        if (!zro__place_put(bytes, total, &offset))
             return zro__fail(ZRO_ERR_MEMORY, "bucket views: %zu parameters need more bytes than memory can hold", n);
-        v->of[v->n++] = (struct zro__view_of){ p, *array_of(p, v->side), NULL, offset, bytes };
+        v->of[v->n++] = (struct zro__view_of){ p, *zro__side_array(p, v->side), NULL, offset, bytes };
     }
     return ZRO_OK;
 }
@@ -308,7 +307,7 @@ zro_status zro__views_make(zro_group *group, zro__account *account, zro__side si
         of->view = (char *)zro_memory_data(*memory) + of->at;
         if (of->own != NULL)
             memcpy(of->view, of->own, of->bytes);
-        *array_of(of->param, side) = of->view;
+        *zro__side_array(of->param, side) = of->view;
         if (side == ZRO__DATA) /* which may have its gradient elsewhere */
             of->param->memory = v->place;
     }
@@ -325,11 +324,11 @@ static void undo(const zro__views *v, const struct zro__view_of *of)
         return;
     if (v->side == ZRO__DATA)
         p->memory = NULL;
-    if (*array_of(p, v->side) != of->view)
+    if (*zro__side_array(p, v->side) != of->view)
         return;
     if (of->own != NULL)
         memcpy(of->own, of->view, of->bytes);
-    *array_of(p, v->side) = of->own;
+    *zro__side_array(p, v->side) = of->own;
 }
 
 void zro__views_undo(zro__views *v, int is_alive)

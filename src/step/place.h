@@ -16,6 +16,13 @@
 /* One of the two arrays of a parameter. */
 typedef enum zro__side { ZRO__DATA, ZRO__GRADS } zro__side;
 
+/* The type of such an array, and where the parameter has it. */
+zro_dtype zro__side_type(const zro_param *param, zro__side side);
+void **zro__side_array(zro_param *param, zro__side side);
+
+/* Puts an array behind those before it, at a border; 0 if the sum does not fit into a size_t. */
+int zro__place_put(size_t bytes, size_t *total, size_t *offset);
+
 typedef struct zro__place {
     atomic_int refs;          /* parameters and handles that use the place */
     zro_memory *data, *grads; /* NULL: not handed out */

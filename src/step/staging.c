@@ -8,8 +8,7 @@
 #include "base/point.h"
 #include "board/vote.h"
 #include "group/group.h"
-
-enum { BORDER = 64 };
+#include "step/place.h"
 
 /* ---- making ---- */
 
@@ -18,13 +17,9 @@ static int lay_out(zro__staging *s)
 {
     int fits = 1;
 
-    for (size_t i = 0; i < s->n && fits; i++) {
-        const zro_param *p = &s->params[i];
-        size_t bytes = zro_param_count(p) * zro_dtype_bytes(zro__param_grad_type(p));
-
-        s->at[i] = s->bytes;
-        fits = zro__size_round(bytes, BORDER, &bytes) && zro__size_add(s->bytes, bytes, &s->bytes);
-    }
+    for (size_t i = 0; i < s->n && fits; i++)
+        fits = zro__place_put(zro_param_count(&s->params[i]) * zro_dtype_bytes(zro__param_grad_type(&s->params[i])), &s->bytes,
+                              &s->at[i]);
     return fits;
 }
 
@@ -61,6 +56,7 @@ zro_status zro__staging_make(zro_group *group, zro__account *account, const zro_
         st = zro_memory_alloc(group, ZRO_MEMORY_EACH, (*out)->bytes, &(*out)->memory);
     if (st == ZRO_OK && (*out)->bytes > 0) {
         (*out)->kernels = group->ranks.kernels;
+        (*out)->rank = group->ranks.board.rank;
         return ZRO_OK;
     }
     zro__staging_free(*out);
@@ -73,37 +69,16 @@ void zro__staging_free(zro__staging *s)
     if (s == NULL)
         return;
     zro_memory_free(s->memory);
-    zro__arena_free(&s->owned);
+    zro__arena_free(&s->owned.arena);
     zro__arena_free(&s->arena);
     zro__free(s);
 }
 
-zro_status zro__staging_own(zro__staging *s, zro__account *account, const size_t *first, const zro_range *ranges, int rank)
+void zro__staging_own(zro__staging *s, zro__staged_ranges *ranges)
 {
-    zro__staging next = { 0 };
-    size_t n = 0;
-    zro_status st;
-
-    for (size_t r = 0; r < first[s->n]; r++)
-        n += ranges[r].owner != rank;
-    st = zro__arena_arrays(
-        &next.owned, account, "staged gradients",
-        (const zro__array[]){ { &next.first, s->n + 1, sizeof *next.first }, { &next.ranges, n, sizeof *next.ranges } }, 2);
-    if (st != ZRO_OK)
-        return st;
-    n = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        next.first[i] = n;
-        for (size_t r = first[i]; r < first[i + 1]; r++)
-            if (ranges[r].owner != rank)
-                next.ranges[n++] = ranges[r];
-    }
-    next.first[s->n] = n;
-    zro__arena_free(&s->owned);
-    s->first = next.first;
-    s->ranges = next.ranges;
-    s->owned = next.owned;
-    return ZRO_OK;
+    zro__arena_free(&s->owned.arena);
+    s->owned = *ranges;
+    *ranges = (zro__staged_ranges){ 0 };
 }
 
 /* ---- iterations ---- */
@@ -120,10 +95,12 @@ void zro__staging_copy(zro__staging *s, size_t i)
     const size_t size = zro_dtype_bytes(zro__param_grad_type(p));
 
     (void)ZRO__POINT("staging.copy");
-    for (size_t r = s->first[i]; r < s->first[i + 1]; r++) {
-        void *to = (char *)zro_memory_data(s->memory) + s->at[i] + s->ranges[r].first * size;
+    for (size_t r = s->owned.first[i]; r < s->owned.first[i + 1]; r++) {
+        const zro_range *range = &s->owned.ranges[r];
+        void *to = (char *)zro_memory_data(s->memory) + s->at[i] + range->first * size;
 
-        s->kernels->copy(&to, 1, (const char *)p->grad + s->ranges[r].first * size, s->ranges[r].count * size, 1);
+        if (range->owner != s->rank)
+            s->kernels->copy(&to, 1, (const char *)p->grad + range->first * size, range->count * size, 1);
     }
     s->kernels->fence(); /* before the peers are told, by whichever thread */
     s->from[i] = p->grad;

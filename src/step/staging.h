@@ -16,18 +16,24 @@
 #include "board/slot.h"
 #include "zro.h"
 
+/* Ranges by parameter: those of parameter i are ranges[first[i]] to ranges[first[i + 1]]. */
+typedef struct zro__staged_ranges {
+    size_t *first;
+    zro_range *ranges;
+    zro__arena arena;
+} zro__staged_ranges;
+
 typedef struct zro__staging {
     const zro__kernels *kernels;
+    int rank;                /* this one */
     const zro_param *params; /* of the ddp */
     size_t n;
-    zro_memory *memory; /* one array per rank */
-    size_t bytes;       /* of an array */
-    size_t *at;         /* by parameter: where its gradient begins in an array */
-    const void **from;  /* by parameter: the gradient that was copied in this iteration; NULL: none was */
-    zro__arena arena;   /* these two */
-    size_t *first;      /* by parameter, and one behind the last: where its ranges begin */
-    zro_range *ranges;  /* that other ranks own */
-    zro__arena owned;   /* these two */
+    zro_memory *memory;       /* one array per rank */
+    size_t bytes;             /* of an array */
+    size_t *at;               /* by parameter: where its gradient begins in an array */
+    const void **from;        /* by parameter: the gradient that was copied in this iteration; NULL: none was */
+    zro__arena arena;         /* these two */
+    zro__staged_ranges owned; /* by all ranks */
 } zro__staging;
 
 /* Takes the memory for the gradients of n parameters, which must outlive it.  *out is NULL if nothing is to be gained: there is one rank,
@@ -36,10 +42,8 @@ zro_status zro__staging_make(zro_group *group, zro__account *account, const zro_
                              zro__call call, zro__staging **out);
 void zro__staging_free(zro__staging *staging); /* takes NULL */
 
-/* Takes the ranges that are copied from now on: those of parameter i are ranges[first[i]] to ranges[first[i + 1]]; `rank` owns its
- * own, which are not copied.  Between iterations; local. */
-zro_status zro__staging_own(zro__staging *staging, zro__account *account, const size_t *first, const zro_range *ranges,
-                            int rank);
+/* Takes over the ranges of all ranks, of which those of others are copied from now on.  Between iterations; local. */
+void zro__staging_own(zro__staging *staging, zro__staged_ranges *ranges);
 
 /* An iteration begins. */
 void zro__staging_open(zro__staging *staging);

@@ -38,27 +38,38 @@ static int is_same(const zro__turn *a, const zro__turn *b)
     return a->deed == b->deed && a->joinable == b->joinable && a->updater == b->updater && a->syncs == b->syncs;
 }
 
-/* Who is active; -1, or the first active rank that is about to do something else than the lowest. */
-static int look(zro__join *j)
+/* What the ranks have said in a turn. */
+typedef struct answers {
+    int odd;     /* the first active rank that is about to do something else than the lowest; -1: there is none */
+    int refusal; /* the lowest rank that refuses; -1: none does */
+    int alike;   /* all have the same attached optimizers */
+} answers;
+
+/* Finds that, and who is active. */
+static answers look(zro__join *j)
 {
     const zro__board *board = &j->group->ranks.board;
-    int n = 0, lowest = 0, highest = 0, odd = -1;
+    int n = 0, lowest = 0, highest = 0;
+    answers a = { -1, -1, 1 };
 
     for (int r = 0; r < board->size; r++) {
+        a.alike &= j->turns[r].attached == j->turns[0].attached;
         if (j->turns[r].deed == ZRO__RAN_OUT)
             continue;
         lowest = n++ == 0 ? r : lowest;
         highest = r;
-        if (odd < 0 && !is_same(&j->turns[r], &j->turns[lowest]))
-            odd = r;
+        if (a.odd < 0 && !is_same(&j->turns[r], &j->turns[lowest]))
+            a.odd = r;
+        if (a.refusal < 0 && j->turns[r].deed == ZRO__REFUSE)
+            a.refusal = r;
     }
     j->n_active = n;
     if (n == 0)
-        return -1;
+        return a;
     j->lowest = lowest;
     j->highest = highest;
     j->is_active = j->turns[board->rank].deed != ZRO__RAN_OUT;
-    return odd;
+    return a;
 }
 
 static zro_status disagree(const zro__join *j, int odd)
@@ -165,24 +176,7 @@ static zro_status compare_attached(zro__join *j)
     return st == ZRO_OK ? zro__leave(j->group, zro__claim_agree(&j->group->ranks.board, ZRO__CALL_JOIN, &claim, ZRO_OK)) : st;
 }
 
-static int is_attached_alike(const zro__join *j)
-{
-    for (int r = 1; r < j->group->ranks.board.size; r++)
-        if (j->turns[r].attached != j->turns[0].attached)
-            return 0;
-    return 1;
-}
-
 /* ---- turns ---- */
-
-/* The lowest rank that refuses; -1: none does. */
-static int find_refusal(const zro__join *j)
-{
-    for (int r = 0; r < j->group->ranks.board.size; r++)
-        if (j->turns[r].deed == ZRO__REFUSE)
-            return r;
-    return -1;
-}
 
 static zro_status vote(zro__join *j, zro_status st)
 {
@@ -196,25 +190,24 @@ static zro_status turn(zro__join *j, zro__turn mine, zro_status st, zro__turn *o
 {
     char why[ZRO__TEXT_BYTES], name[64];
     zro_status met;
-    int odd, refusal;
+    answers a;
 
     snprintf(why, sizeof why, "%s", st != ZRO_OK ? zro_last_error() : "");
     mine.attached = hash_attached(j);
     met = zro__all_gather_as(j->group, ZRO__CALL_JOIN, &mine, j->turns, sizeof mine, ZRO_U8);
     if (met != ZRO_OK)
         return met;
-    odd = look(j);
-    refusal = find_refusal(j);
-    *out = j->turns[refusal >= 0 ? refusal : j->lowest];
+    a = look(j);
+    *out = j->turns[a.refusal >= 0 ? a.refusal : j->lowest];
     j->is_under_way |= out->deed != ZRO__OTHER;
-    if (refusal >= 0)
+    if (a.refusal >= 0)
         return vote(j, st == ZRO_OK ? ZRO_OK : zro__fail(st, "%s", why));
-    if (!is_attached_alike(j))
+    if (!a.alike)
         return compare_attached(j);
     if (j->n_active == 0)
         return ZRO_OK;
-    if (odd >= 0)
-        return disagree(j, odd);
+    if (a.odd >= 0)
+        return disagree(j, a.odd);
     if (zro__join_has_shadows(j) && j->throws)
         return end_early(j);
     if (begins_iteration(out)) {

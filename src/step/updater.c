@@ -59,12 +59,23 @@ static void count_passes(const zro__updater *u, uint64_t n)
         zro__count(&u->cycle->group->ranks.counters.passes, n);
 }
 
-/* The first vote of a step, which also compares what the ranks claim. */
-static zro_status agree(const zro__updater *u, const zro__claim *claim, zro_status st)
+void zro__updater_open(zro__updater *u, const zro__claim *claim, void *user)
 {
+    u->claim = *claim;
+    u->rule_user = user;
+    u->has_met = u->has_begun = u->passes = 0;
+}
+
+/* A vote, in which the ranks also compare their claims if they have not done so in this step. */
+static zro_status meet(zro__updater *u, zro_status st)
+{
+    const int has_met = u->has_met;
     zro__board *board = board_of(u);
 
-    return board != NULL ? zro__claim_agree(board, ZRO__CALL_STEP, claim, st) : st;
+    u->has_met = 1;
+    if (board == NULL)
+        return st;
+    return has_met ? zro__vote(board, ZRO__CALL_STEP, st) : zro__claim_agree(board, ZRO__CALL_STEP, &u->claim, st);
 }
 
 /* ---- decide ---- */
@@ -107,14 +118,13 @@ static zro_status exchange(zro__updater *u, question *q, double *norm)
     return st;
 }
 
-/* *goes_on = 0: the step is skipped.  The norm is that of unscaled gradients. */
-static zro_status decide(zro__updater *u, question *q, zro__factors *f, double *norm, int *goes_on)
+/* The norm is that of unscaled gradients. */
+static zro_status decide(zro__updater *u, question *q, zro__factors *f, double *norm)
 {
     const uint64_t begun = zro__trace_begin(zro__trace_of(u->cycle->group));
     zro_status st = exchange(u, q, norm);
 
     zro__trace_end(zro__trace_of(u->cycle->group), begun, "norm", -1, 0);
-    *goes_on = q->finite;
     *norm *= f->unscale;
     if (u->clip_norm != 0 && !isinf(u->clip_norm)) /* infinite: only measured */
         f->clip = zro__clip_factor(u->clip_norm, *norm);
@@ -144,13 +154,18 @@ static void end(const zro__updater *u)
         zro__step_publish(&c->group->ranks.board, c->published);
 }
 
-/* Parameters that exist once are memory of all ranks. */
-static zro_status update(zro__updater *u, const zro__factors *factors, void *user)
+/* The ranks meet, and owners update.  Parameters that exist once are memory of all ranks. */
+static zro_status update(zro__updater *u, const zro__factors *factors, zro_status st)
 {
     zro__board *board = board_of(u);
-    zro_status st = ZRO_OK;
     uint64_t begun;
 
+    if (st == ZRO_OK && !u->has_begun)
+        st = zro__update_begin(&u->update, u->rule_user);
+    st = meet(u, st);
+    if (st != ZRO_OK)
+        return st;
+    u->has_begun = 1;
     if (board != NULL)
         zro__touch_begin(board);
     if (board != NULL && zro__is_broken(board->control))
@@ -159,7 +174,7 @@ static zro_status update(zro__updater *u, const zro__factors *factors, void *use
         zro__updater_begin(u);
         u->update.steps = u->n_steps;
         begun = zro__trace_begin(zro__trace_of(u->cycle->group));
-        zro__update_run(&u->update, factors, user);
+        zro__update_run(&u->update, factors, u->rule_user);
         zro__trace_end(zro__trace_of(u->cycle->group), begun, "update", -1, 0);
         (void)ZRO__POINT("cycle.updated");
     }
@@ -189,53 +204,39 @@ static void finish(zro__updater *u, double norm, int goes_on)
     u->n_steps++;
 }
 
-static zro_status inspect(zro__updater *u, zro_status st)
-{
-    if (st == ZRO_OK)
-        st = zro__shard_scan(&u->update.shard);
-    return st == ZRO_OK ? zro__batches_inspect(u->cycle->group, u->publish) : st;
-}
-
-/* Owners have the average.  q: what was measured on the way there, in which the ranks have met and inspected everything; NULL: they
- * have not. */
-static zro_status step(zro__updater *u, const zro__claim *claim, question *q, zro_status st, void *user)
+/* Owners have the average, and what is asked of all gradients has been measured; then the ranks have met. */
+static zro_status decide_and_update(zro__updater *u, question *q, zro_status st)
 {
     zro__factors factors = { zro__scaler_inverse(&u->scaler), 1, u->clip_value };
-    question own = ask(u);
-    const int met = q != NULL || zro__updater_measures_first(u);
     double norm = NAN;
-    int goes_on = 1;
 
-    if (q == NULL)
-        st = inspect(u, st);
-    if (q == NULL && met) {
-        st = agree(u, claim, st);
-        if (st == ZRO_OK)
-            measure(u, &own);
-    }
     if (st == ZRO_OK && zro__updater_measures_first(u))
-        st = decide(u, q != NULL ? q : &own, &factors, &norm, &goes_on);
-    if (st != ZRO_OK && met)
+        st = decide(u, q, &factors, &norm);
+    if (st != ZRO_OK && u->has_met)
         return st;
-    if (goes_on) {
-        if (st == ZRO_OK)
-            st = zro__update_begin(&u->update, user);
-        st = met ? zro__cycle_vote(u->cycle, ZRO__CALL_STEP, st) : agree(u, claim, st);
-    }
-    if (st == ZRO_OK && goes_on) {
-        st = update(u, &factors, user);
-        count_passes(u, 1);
-    }
+    if (q->finite)
+        st = update(u, &factors, st);
     if (st != ZRO_OK)
         return st;
+    count_passes(u, (uint64_t)q->finite);
     u->n_active = u->update.shard.n_active;
-    finish(u, norm, goes_on);
+    finish(u, norm, q->finite);
     return ZRO_OK;
 }
 
-zro_status zro__updater_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+zro_status zro__updater_step(zro__updater *u, zro_status st)
 {
-    return step(u, claim, NULL, st, user);
+    question q = ask(u);
+
+    if (st == ZRO_OK)
+        st = zro__shard_scan(&u->update.shard);
+    if (st == ZRO_OK)
+        st = zro__batches_inspect(u->cycle->group, u->publish);
+    if (zro__updater_measures_first(u))
+        st = meet(u, st);
+    if (st == ZRO_OK && u->has_met)
+        measure(u, &q);
+    return decide_and_update(u, &q, st);
 }
 
 /* ---- transfers of gradients ---- */
@@ -244,8 +245,7 @@ zro_status zro__updater_step(zro__updater *u, const zro__claim *claim, zro_statu
 typedef struct passing {
     zro__updater *u;
     zro__reduction reduction;
-    const zro__factors *factors;
-    void *user;
+    zro__factors factors;
     question *question; /* or NULL: nothing is measured */
     zro__shard_group *group;
     zro__piece *piece; /* that the run under way is of */
@@ -269,7 +269,7 @@ static void next_fused(void *user, const zro__run *run)
 
     find_piece(w, run->part);
     if (run->first == 0)
-        zro__update_prepare(&w->u->update, w->group, w->piece, w->user);
+        zro__update_prepare(&w->u->update, w->group, w->piece, w->u->rule_user);
     (void)ZRO__POINT("cycle.fused");
 }
 
@@ -278,7 +278,7 @@ static void apply_fused(void *user, const zro__applied *a)
     passing *w = user;
     const zro__sources sources = sources_of(a);
 
-    zro__update_apply(&w->u->update, w->group, w->piece, a->run.first, a->run.count, &sources, w->factors, w->user);
+    zro__update_apply(&w->u->update, w->group, w->piece, a->run.first, a->run.count, &sources, &w->factors, w->u->rule_user);
 }
 
 static void arrived_fused(void *user)
@@ -287,7 +287,7 @@ static void arrived_fused(void *user)
 
     zro__updater_begin(w->u);
     w->u->update.steps = w->u->n_steps;
-    w->u->has_begun = 1;
+    w->u->has_met = w->u->has_begun = 1;
     zro__update_take(&w->u->update);
 }
 
@@ -304,7 +304,7 @@ static void done_fused(void *user)
         if (b->parts[i].count > 0)
             continue;
         find_piece(w, i);
-        zro__update_prepare(&w->u->update, w->group, w->piece, w->user);
+        zro__update_prepare(&w->u->update, w->group, w->piece, w->u->rule_user);
     }
 }
 
@@ -323,13 +323,13 @@ static void apply_measured(void *user, const zro__applied *a)
         atomic_store_explicit(&w->found, 1, memory_order_relaxed); /* read after the pool's own barrier */
 }
 
-static void start(passing *w, zro__updater *u, int to, const zro__claim *claim, void *user)
+/* The ranks compare their claims in the first transfer of a step. */
+static passing start(zro__updater *u, zro__call call, int to)
 {
-    w->u = u;
-    w->user = user;
-    w->reduction = zro__cycle_reduction(u->cycle, ZRO__CALL_STEP, to);
-    w->reduction.claim = claim;
-    w->reduction.user = w;
+    passing w = { .u = u, .reduction = zro__cycle_reduction(u->cycle, call, to), .factors = { 1, 1, u->clip_value } };
+
+    w.reduction.claim = u->has_begun ? NULL : &u->claim;
+    return w;
 }
 
 /* Replicas that get an owner's results in the same pass are deliveries, too. */
@@ -341,23 +341,20 @@ static void count_deliveries(const zro__updater *u, const zro__batches *l)
 }
 
 /* What no part of the step has done yet is done with the first one: the ranks compare their claims, and the rule may change values. */
-static zro_status fuse(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro__call call,
-                       const zro__claim *claim, zro_status st, void *user)
+zro_status zro__updater_fuse_part(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro_status st)
 {
-    const zro__factors factors = { 1, 1, u->clip_value };
-    passing w = { .factors = &factors };
+    passing w = start(u, zro__updater_overlaps(u) ? ZRO__CALL_DDP_BUCKET : ZRO__CALL_STEP, ZRO__TO_ALL);
     uint64_t begun;
 
-    start(&w, u, ZRO__TO_ALL, u->has_begun ? NULL : claim, user);
-    w.reduction.call = call;
     w.reduction.apply = apply_fused;
     w.reduction.next = next_fused;
     w.reduction.arrived = arrived_fused;
     w.reduction.done = done_fused;
+    w.reduction.user = &w;
     if (st == ZRO_OK)
         st = zro__batches_inspect(u->cycle->group, fused);
     if (st == ZRO_OK && !u->has_begun)
-        st = zro__update_begin(&u->update, user);
+        st = zro__update_begin(&u->update, u->rule_user);
     begun = zro__trace_begin(zro__trace_of(u->cycle->group));
     st = zro__batches_reduce(&w.reduction, fused, st);
     zro__trace_end(zro__trace_of(u->cycle->group), begun, "reduce+update+publish", -1, 0);
@@ -366,26 +363,24 @@ static zro_status fuse(zro__updater *u, zro__batches *fused, const zro__batches 
     return st;
 }
 
-zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+zro_status zro__updater_fuse(zro__updater *u, zro_status st)
 {
     u->n_active = 0;
-    u->has_begun = 0;
-    st = fuse(u, u->fused, u->publish, ZRO__CALL_STEP, claim, st, user);
-    if (st != ZRO_OK)
-        return st;
-    count_passes(u, 1);
-    end(u);
-    finish(u, NAN, 1);
-    return ZRO_OK;
+    u->passes = 1;
+    st = zro__updater_fuse_part(u, u->fused, u->publish, st);
+    if (st == ZRO_OK)
+        zro__updater_end_parts(u);
+    return st;
 }
 
-zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user)
+zro_status zro__updater_reduce_and_step(zro__updater *u, zro_status st)
 {
     question q = ask(u);
-    passing w = { .question = &q };
+    passing w = start(u, ZRO__CALL_STEP, ZRO__TO_OWNER);
     uint64_t begun;
 
-    start(&w, u, ZRO__TO_OWNER, claim, user);
+    w.question = &q;
+    w.reduction.user = &w;
     if (zro__updater_measures_first(u)) {
         w.reduction.apply = apply_measured;
         w.reduction.next = next_measured;
@@ -403,8 +398,9 @@ zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim
         return st;
     count_passes(u, 1);
     u->stage = ZRO__REDUCED;
+    u->has_met = 1;
     q.finite = !atomic_load_explicit(&w.found, memory_order_relaxed);
-    return step(u, claim, &q, zro__shard_scan(&u->update.shard), user);
+    return decide_and_update(u, &q, zro__shard_scan(&u->update.shard));
 }
 
 zro_status zro__updater_average(zro__updater *u)
@@ -417,12 +413,8 @@ zro_status zro__updater_average(zro__updater *u)
     else /* owners have it */
         st = zro__cycle_vote(u->cycle, ZRO__CALL_DDP_AVERAGE, st);
     for (zro__batches *l = u->average; u->stage == ZRO__REDUCED && st == ZRO_OK && l != NULL; l = l->next)
-        for (size_t k = 0; st == ZRO_OK && k < l->n; k++) {
-            zro__meeting m = { 0 };
-            zro__xfer x = zro__batch_transfer(l, &l->list[k], ZRO__CALL_DDP_AVERAGE, &m);
-
-            st = zro__xfer_run(&u->cycle->group->ranks, &x);
-        }
+        for (size_t k = 0; st == ZRO_OK && k < l->n; k++)
+            st = zro__batch_send(u->cycle->group, l, &l->list[k], ZRO__CALL_DDP_AVERAGE);
     if (st != ZRO_OK)
         return st;
     count_passes(u, 1);
@@ -430,28 +422,7 @@ zro_status zro__updater_average(zro__updater *u)
     return ZRO_OK;
 }
 
-zro_status zro__updater_refuse(zro__updater *u, zro_status st)
-{
-    const int merges = !zro__updater_measures_first(u);
-    zro__reduction r = zro__cycle_reduction(u->cycle, ZRO__CALL_STEP, merges ? ZRO__TO_ALL : ZRO__TO_OWNER);
-
-    return zro__batches_reduce(&r, merges ? u->fused : u->average, st);
-}
-
 /* ---- a step in parts ---- */
-
-zro_status zro__updater_open(zro__updater *u)
-{
-    u->has_begun = 0;
-    u->n_active = 0;
-    u->passes = 0;
-    return u->open(u->optim, &u->claim);
-}
-
-zro_status zro__updater_fuse_part(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro_status st)
-{
-    return fuse(u, fused, publish, ZRO__CALL_DDP_BUCKET, &u->claim, st, u->user);
-}
 
 /* Finds out which of this rank's pieces in a list have a gradient. */
 static zro_status scan_part(zro__updater *u, const zro__batches *l)
@@ -476,14 +447,9 @@ zro_status zro__updater_step_part(zro__updater *u, const zro__batches *fused, zr
         st = zro__batches_inspect(u->cycle->group, publish);
     if (st == ZRO_OK)
         st = scan_part(u, fused);
-    if (st == ZRO_OK && !u->has_begun)
-        st = zro__update_begin(&u->update, u->user);
-    st = u->has_begun ? zro__cycle_vote(u->cycle, ZRO__CALL_STEP, st) : agree(u, &u->claim, st);
-    if (st == ZRO_OK)
-        st = update(u, &factors, u->user);
+    st = update(u, &factors, st);
     if (st != ZRO_OK)
         return st;
-    u->has_begun = 1;
     u->n_active += u->update.shard.n_active;
     st = deliver(u, publish, &moved);
     u->passes = u->passes > 1 + moved ? u->passes : 1 + moved;
@@ -560,13 +526,11 @@ zro_status zro__updater_clip_value(zro__updater *u, double max)
 zro_status zro__updater_clip_norm(zro__updater *u, double max, double p, zro_status st, double *norm)
 {
     double found = NAN;
-    zro__fpmode mode;
-    zro_status entered = zro__cycle_enter(u->cycle, &mode);
+    zro_status entered = zro__cycle_enter(u->cycle, u);
 
     if (entered != ZRO_OK)
         return entered;
-    zro__cycle_serve(u->cycle, u);
-    st = zro__cycle_leave(u->cycle, &mode, clip(u, max, p, st, &found));
+    st = zro__cycle_leave(u->cycle, clip(u, max, p, st, &found));
     if (st == ZRO_OK && norm != NULL)
         *norm = found;
     return st;

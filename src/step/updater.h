@@ -49,14 +49,16 @@ typedef struct zro__updater {
     uint64_t n_skipped, n_steps;
     uint64_t n_active; /* parameters, or parts of them, that had a gradient in the last step */
     zro__stage stage;  /* attached: of the gradients */
-
-    /* A step that is made in parts, bucket by bucket: */
     zro_overlap overlap;
     zro_status (*open)(void *optim, zro__claim *claim); /* checks an optimizer, and says what all ranks must have in common */
     void *optim;
-    void *user;       /* handed to the rule */
-    zro__claim claim; /* compared in the first part */
-    int has_begun;    /* the first part was made */
+    void *user; /* handed to the rule, unless a step has another one */
+
+    /* The step under way, which may be made in parts, bucket by bucket: */
+    zro__claim claim; /* compared when the ranks first meet */
+    void *rule_user;  /* handed to the rule */
+    int has_met;      /* the ranks have compared their claims, and whatever was wrong */
+    int has_begun;    /* the rule may have changed values, and the first part was made, or is under way */
     int passes;       /* over memory, besides those of reductions */
 } zro__updater;
 
@@ -83,30 +85,30 @@ const char *zro__overlap_name(zro_overlap overlap);
 int zro__updater_measures_norm(const zro__updater *u);
 int zro__updater_measures_first(const zro__updater *u);
 
+/* A step begins with what this rank claims, and what the rule gets.  Local. */
+void zro__updater_open(zro__updater *u, const zro__claim *claim, void *user);
+
 /* Everything below is collective and runs inside the lane.
  *
  * step: decides and updates; owners have the average already.  reduce_and_step: the same from READY gradients, which are measured on the
  * way if anything depends on that.  fuse: reduces, updates and publishes READY gradients in one pass; not where something must be
  * known of all gradients first.  average: brings the average to all ranks.  deliver: publishes, after a step or an inspection that
  * the ranks have met over. */
-zro_status zro__updater_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user);
-zro_status zro__updater_reduce_and_step(zro__updater *u, const zro__claim *claim, zro_status st, void *user);
-zro_status zro__updater_fuse(zro__updater *u, const zro__claim *claim, zro_status st, void *user);
+zro_status zro__updater_step(zro__updater *u, zro_status st);
+zro_status zro__updater_reduce_and_step(zro__updater *u, zro_status st);
+zro_status zro__updater_fuse(zro__updater *u, zro_status st);
 zro_status zro__updater_average(zro__updater *u);
 zro_status zro__updater_deliver(zro__updater *u);
 void zro__updater_begin(const zro__updater *u); /* says that from here on parameters change, until they are delivered; local */
 zro_status zro__updater_publish(zro__updater *u, zro_status st);
 
-/* A step in parts, each of which has the ranges of these lists; not where something must be known of all gradients first.  open: no part
- * was made yet; local; if it fails the first part must be refused.  fuse_part: reduces, updates and publishes in one pass.
- * step_part: updates and publishes what owners have the average of.  end_parts: all were made; local. */
-zro_status zro__updater_open(zro__updater *u);
+/* A step in parts, each of which has the ranges of these lists; not where something must be known of all gradients first.
+ *
+ * fuse_part: reduces, updates and publishes in one pass.  step_part: updates and publishes what owners have the average of.
+ * end_parts: all were made; local. */
 zro_status zro__updater_fuse_part(zro__updater *u, zro__batches *fused, const zro__batches *publish, zro_status st);
 zro_status zro__updater_step_part(zro__updater *u, const zro__batches *fused, zro__batches *publish, zro_status st);
 void zro__updater_end_parts(zro__updater *u);
-
-/* Takes part in the next fuse or reduce of the others, in order to refuse it with `st`. */
-zro_status zro__updater_refuse(zro__updater *u, zro_status st);
 
 /* Clip the gradients of this rank's shard.  norm: by the norm over all shards, which is returned in *norm unless that is NULL;
  * with a negative `max` it is only measured; norms must have been reserved; outside the lane.  value: local. */
