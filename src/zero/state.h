@@ -92,6 +92,19 @@ typedef struct zro__state_block {
     size_t used, bytes;
 } zro__state_block;
 
+/* The tables of a state. */
+typedef enum zro__state_table {
+    ZRO__STATE_GROUPS,
+    ZRO__STATE_VALUES,
+    ZRO__STATE_PARAMS,
+    ZRO__STATE_SLOTS,
+    ZRO__STATE_SCHEDULES,
+    ZRO__STATE_POSITIONS,
+    ZRO__STATE_NUMBERS,
+    ZRO__STATE_TEXTS,
+    ZRO__STATE_TABLES /* how many there are */
+} zro__state_table;
+
 struct zro_state {
     size_t rule;           /* where the rule's name begins in the text; it is empty for a state without a rule */
     const zro_rule *table; /* the library's rule of that name, or NULL */
@@ -105,12 +118,11 @@ struct zro_state {
     zro__state_number *numbers;   /* the program's */
     char **texts;                 /* blocks of names, which never move: a name that was handed out is valid until destroy */
     size_t n_groups, n_values, n_params, n_slots, n_schedules, n_positions, n_numbers, n_texts, n_blocks;
-    size_t groups_capacity, values_capacity, params_capacity, slots_capacity, texts_capacity;
-    size_t schedules_capacity, positions_capacity, numbers_capacity;
-    size_t text_end;      /* where the next name will begin */
-    size_t n_taken;       /* how many slots have memory; these are the first ones */
-    size_t extent, taken; /* bytes of all slots, and of those that have memory, each slot rounded up to ALIGN */
-    uint64_t bytes;       /* of all slots, without rounding */
+    size_t capacity[ZRO__STATE_TABLES]; /* for how many rows each table has memory */
+    size_t text_end;                    /* where the next name will begin */
+    size_t n_taken;                     /* how many slots have memory; these are the first ones */
+    size_t extent, taken;               /* bytes of all slots, and of those that have memory, each slot rounded up to ALIGN */
+    uint64_t bytes;                     /* of all slots, without rounding */
     zro__state_block *first_block, *last_block;
 };
 
@@ -125,8 +137,14 @@ const char *zro__state_text(const zro_state *state, size_t name);
 zro_status zro__state_check_name(const char *what, const char *name);
 zro_status zro__state_copy_name(zro_state *state, const char *name, size_t *out);
 
-/* Makes one of the state's tables long enough for `need` rows; `what` are its rows in texts. */
-zro_status zro__state_grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what);
+/* Adds an empty block to the text. */
+zro_status zro__state_add_text(zro_state *state);
+
+/* Adds n rows to the end of a table; they must not be in the table itself. */
+zro_status zro__state_append(zro_state *state, zro__state_table table, const void *rows, size_t n);
+
+/* The rows of a table, *n of them, and how many bytes a row has. */
+void *zro__state_rows(const zro_state *state, zro__state_table table, size_t *n, size_t *row_bytes);
 
 /* A row of the table of parameters as a program sees it. */
 zro_param zro__state_param_of(const zro__state_param *row, const char *name);
