@@ -86,8 +86,7 @@ static void image_free(image *im)
  * its bytes, the 0 included. */
 static size_t put_key(const zro_state *s, const zro__state_slot *slot, char *key, size_t bytes)
 {
-    char number[ZRO__NAME_BYTES];
-    const char *param = zro__param_name(zro__state_text(s, s->params[slot->param].name), slot->param, number);
+    const char *param = ZRO__STATE_PARAM_NAME(s, slot->param);
 
     if (slot->name == ZRO__STATE_NONE)
         return 1 + (size_t)snprintf(key, bytes, "%s", param);
@@ -278,12 +277,10 @@ static zro_status plan_tensor(const zro__tensor *t, const label *labels, zro_sta
 
 static zro_status check_data(const zro_state *s)
 {
-    char name[ZRO__NAME_BYTES];
-
     for (size_t i = 0; i < s->n_params; i++)
         if (s->params[i].has_data && s->params[i].data == ZRO__STATE_NONE)
             return zro__fail(ZRO_ERR_INVALID, "tensor %s, with the data of the parameter, is missing",
-                             zro__param_name(zro__state_text(s, s->params[i].name), i, name));
+                             ZRO__STATE_PARAM_NAME(s, i));
     return ZRO_OK;
 }
 

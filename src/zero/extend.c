@@ -445,7 +445,6 @@ static zro_status settle(zro_optim *opt, size_t first, zro__call call)
 /* Rank 0 says it of names, which are the same on all ranks; of gradients each rank says what it has. */
 static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
 {
-    char left[ZRO__NAME_BYTES], right[ZRO__NAME_BYTES];
     size_t first, second;
 
     if (zro__plan_namesakes(opt->plan, &first, &second) && second >= first_new && zro__optim_rank(opt) == 0)
@@ -459,13 +458,12 @@ static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
         zro__log(&opt->settings, ZRO_LOG_WARN,
                  "parameter %s has a gradient, but requires_grad is 0, so it is never updated; begin with zro_param_make, or "
                  "with zro_param p = ZRO_PARAM_INIT",
-                 zro__param_name(opt->params[d->frozen].name, d->frozen, left));
+                 ZRO__OPTIM_PARAM_NAME(opt, d->frozen));
     if (first != second)
         zro__log(&opt->settings, ZRO_LOG_WARN,
                  "the gradients of parameters %s and %s share memory, so one overwrites the other; give each parameter a "
                  "gradient of its own, or clear grad_present of those that are not there",
-                 zro__param_name(opt->params[first].name, first, left),
-                 zro__param_name(opt->params[second].name, second, right));
+                 ZRO__OPTIM_PARAM_NAME(opt, first), ZRO__OPTIM_PARAM_NAME(opt, second));
 }
 
 zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_group *groups, size_t n_groups,

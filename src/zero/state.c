@@ -374,7 +374,6 @@ static zro_status check_param(const zro_state *s, size_t param)
 
 zro_status zro_state_add_param(zro_state *s, const zro_param *param)
 {
-    char buffer[ZRO__NAME_BYTES];
     zro__state_param row;
     zro_status st = zro__state_check(s);
 
@@ -384,7 +383,7 @@ zro_status zro_state_add_param(zro_state *s, const zro_param *param)
         return zro__fail(ZRO_ERR_INVALID, "state_add_param: param is NULL");
     if (s->n_groups == 0)
         return zro__fail(ZRO_ERR_STATE, "state_add_param: there is no group yet; call zro_state_add_group first");
-    st = zro__state_check_name("a parameter", zro__param_name(param->name, s->n_params, buffer));
+    st = zro__state_check_name("a parameter", ZRO__PARAM_NAME(param->name, s->n_params));
     if (st == ZRO_OK)
         st = zro__param_check_types(param, s->n_params);
     if (st == ZRO_OK)
@@ -446,7 +445,6 @@ static zro__state_slot *find_slot(const zro_state *s, size_t param, const char *
 static zro_status check_new_slot(const zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
     zro_status st = check_param(s, param);
-    char buffer[ZRO__NAME_BYTES];
     const zro__state_param *p;
     const char *of;
 
@@ -457,7 +455,7 @@ static zro_status check_new_slot(const zro_state *s, size_t param, const char *n
     if (st != ZRO_OK)
         return st;
     p = &s->params[param];
-    of = zro__param_name(zro__state_text(s, p->name), param, buffer);
+    of = ZRO__STATE_PARAM_NAME(s, param);
     if (!zro__dtype_is_known(dtype))
         return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s: dtype is no element type", name, of);
     if (count != 1 && count != p->count)
@@ -524,11 +522,9 @@ zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zr
 static zro_status check_new_data(const zro_state *s, size_t param)
 {
     zro_status st = check_param(s, param);
-    char name[ZRO__NAME_BYTES];
 
     if (st == ZRO_OK && s->params[param].data != ZRO__STATE_NONE)
-        st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already",
-                       zro__param_name(zro__state_text(s, s->params[param].name), param, name));
+        st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already", ZRO__STATE_PARAM_NAME(s, param));
     return st;
 }
 

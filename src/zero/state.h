@@ -20,6 +20,7 @@
 #ifndef ZRO_ZERO_STATE_H
 #define ZRO_ZERO_STATE_H
 
+#include "base/param.h"
 #include "zro.h"
 
 enum {
@@ -132,6 +133,9 @@ zro_status zro__state_check(const zro_state *state);
 /* The text of a name; NULL for NONE. */
 const char *zro__state_text(const zro_state *state, size_t name);
 
+/* A parameter of a state in texts. */
+#define ZRO__STATE_PARAM_NAME(state, index) ZRO__PARAM_NAME(zro__state_text(state, (state)->params[index].name), index)
+
 /* Whether this can be a name: UTF-8, not empty, not too long.  `what` says in texts whose name it is.  copy: keeps a name that
  * can be one, for as long as the state lives. */
 zro_status zro__state_check_name(const char *what, const char *name);
@@ -173,7 +177,7 @@ zro_status zro__state_plan_data(zro_state *state, size_t param);
 zro_status zro__state_take(zro_state *state);
 
 /* As zro_state_broadcast.  whole = 0: ranks other than root get a state in which only slots of one element have data; it can be
- * asked, loaded together with the root's (zro__optim_resume_from) and destroyed, and nothing may be added to it. */
+ * asked, loaded together with the root's (zro__optim_load_from) and destroyed, and nothing may be added to it. */
 zro_status zro__state_broadcast(zro_group *group, zro_state **state, int root, int whole);
 
 /* The i-th slot of a parameter; NULL if there is none. */
