@@ -190,7 +190,6 @@ void zro_state_destroy(zro_state *s)
         return;
     for (zro__state_block *b = s->first_block, *next; b != NULL; b = next) {
         next = b->next;
-        zro__free(b->data);
         zro__free(b);
     }
     for (size_t i = 0; i < s->n_texts; i++)
@@ -406,29 +405,23 @@ zro_status zro_state_add_param(zro_state *s, const zro_param *param)
     return st;
 }
 
-zro_param zro__state_param_of(const zro__state_param *row, const char *name)
-{
-    zro_param p = ZRO_PARAM_INIT;
-
-    p.name = name;
-    p.dtype = row->dtype;
-    p.grad_dtype = row->grad_dtype;
-    p.n_dims = row->n_dims;
-    memcpy(p.shape, row->shape, sizeof p.shape);
-    return p;
-}
-
 zro_status zro_state_param(const zro_state *s, size_t param, zro_param *out)
 {
     zro_status st = check_param(s, param);
+    const zro__state_param *row;
 
     if (st == ZRO_OK && out == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "state_param: out is NULL");
     if (st != ZRO_OK)
         return st;
-    *out = zro__state_param_of(&s->params[param], zro__state_text(s, s->params[param].name));
-    if (zro__state_data(s, param) != NULL)
-        out->data = zro__state_data(s, param)->data;
+    zro_param_init(out);
+    row = &s->params[param];
+    out->name = zro__state_text(s, row->name);
+    out->data = zro__state_data(s, param) != NULL ? zro__state_data(s, param)->data : NULL;
+    out->dtype = row->dtype;
+    out->grad_dtype = row->grad_dtype;
+    out->n_dims = row->n_dims;
+    memcpy(out->shape, row->shape, sizeof out->shape);
     return ZRO_OK;
 }
 
@@ -550,24 +543,19 @@ zro__state_slot *zro__state_data(const zro_state *s, size_t param)
 
 /* ---- memory ---- */
 
-/* Makes sure that the last block has `bytes` left, so that the next zro__state_take of so many cannot fail.  A new block gets
- * more than a few bytes, for the slots that come next. */
-static zro_status reserve(zro_state *s, size_t bytes)
+/* A new block gets more than a few bytes, for the slots that come next. */
+zro_status zro__state_reserve(zro_state *s, size_t bytes)
 {
-    size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES;
+    size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES, total;
     zro__state_block *b = s->last_block;
 
     if (b != NULL && b->bytes - b->used >= bytes)
         return ZRO_OK;
     capacity = bytes > capacity ? bytes : capacity;
-    b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
-    if (b != NULL)
-        b->data = zro__alloc(NULL, ZRO__KIND_COPY, capacity);
-    if (b == NULL || b->data == NULL) {
-        zro__free(b);
+    b = zro__size_add(capacity, ZRO__STATE_ALIGN, &total) ? zro__alloc(NULL, ZRO__KIND_COPY, total) : NULL;
+    if (b == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state", bytes);
-    }
-    b->bytes = capacity;
+    *b = (zro__state_block){ .data = (char *)b + ZRO__STATE_ALIGN, .bytes = capacity };
     if (s->last_block != NULL)
         s->last_block->next = b;
     else
@@ -579,7 +567,7 @@ static zro_status reserve(zro_state *s, size_t bytes)
 
 zro_status zro__state_take(zro_state *s)
 {
-    zro_status st = s->n_taken < s->n_slots ? reserve(s, s->extent - s->taken) : ZRO_OK;
+    zro_status st = s->n_taken < s->n_slots ? zro__state_reserve(s, s->extent - s->taken) : ZRO_OK;
 
     for (; st == ZRO_OK && s->n_taken < s->n_slots; s->n_taken++) {
         zro__state_slot *slot = &s->slots[s->n_taken];
@@ -600,7 +588,7 @@ static zro_status add(zro_state *s, size_t param, const char *slot, zro_dtype dt
     zro_status st = zro__state_take(s);
 
     if (st == ZRO_OK)
-        st = reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
+        st = zro__state_reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
     if (st == ZRO_OK)
         st = slot != NULL ? zro__state_plan_slot(s, param, slot, dtype, count) : zro__state_plan_data(s, param);
     if (st == ZRO_OK)

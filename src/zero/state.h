@@ -89,7 +89,7 @@ typedef struct zro__state_schedule {
 /* Memory of slots that got it together. */
 typedef struct zro__state_block {
     struct zro__state_block *next;
-    char *data;
+    char *data; /* follows the block */
     size_t used, bytes;
 } zro__state_block;
 
@@ -150,9 +150,6 @@ zro_status zro__state_append(zro_state *state, zro__state_table table, const voi
 /* The rows of a table, *n of them, and how many bytes a row has. */
 void *zro__state_rows(const zro_state *state, zro__state_table table, size_t *n, size_t *row_bytes);
 
-/* A row of the table of parameters as a program sees it. */
-zro_param zro__state_param_of(const zro__state_param *row, const char *name);
-
 /* The index of a value, found by its name or by PyTorch's, in the rule's list; -1 if the rule has none of this name, or is
  * NULL. */
 int zro__state_find_hyper(const zro_rule *rule, const char *name);
@@ -172,6 +169,9 @@ zro_status zro__state_plan_slot(zro_state *state, size_t param, const char *slot
 
 /* Announces the data of a parameter, which must have none yet. */
 zro_status zro__state_plan_data(zro_state *state, size_t param);
+
+/* Makes sure that the last block has so many bytes left: the next zro__state_take of so many cannot fail. */
+zro_status zro__state_reserve(zro_state *state, size_t bytes);
 
 /* Gives zeroed memory to all slots that were announced since the last time. */
 zro_status zro__state_take(zro_state *state);

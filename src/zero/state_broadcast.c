@@ -85,20 +85,20 @@ static zro_status read_tables(zro_state *s, const zro_state *from, const char **
 /* Memory for the slots of one element alone, with their data. */
 static zro_status take_small(zro_state *s, const char *data)
 {
-    zro__state_block *b = s->first_block = s->last_block = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
+    zro__state_block *b;
     size_t n = 0;
+    zro_status st;
 
     for (size_t i = 0; i < s->n_slots; i++)
         n += (size_t)is_small(&s->slots[i]);
-    if (b == NULL || (b->data = zro__alloc(NULL, ZRO__KIND_COPY, n * SMALL_BYTES)) == NULL)
-        return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: %zu single numbers", n);
-    b->bytes = n * SMALL_BYTES;
-    for (size_t i = 0; i < s->n_slots; i++)
+    st = zro__state_reserve(s, n * SMALL_BYTES);
+    b = s->last_block;
+    for (size_t i = 0; st == ZRO_OK && i < s->n_slots; i++)
         if (is_small(&s->slots[i])) {
             s->slots[i].data = b->data + b->used;
             b->used = put(b->data, b->used, data + b->used, SMALL_BYTES);
         }
-    return ZRO_OK;
+    return st;
 }
 
 /* A state as described, with memory for its slots. */

@@ -115,10 +115,10 @@ static zro_status add_group(zro_state *state, const zro_optim *opt, size_t k)
     return st;
 }
 
-static zro_status add_param(gathering *g, size_t range)
+/* `range` is the parameter's first one. */
+static zro_status add_param(gathering *g, size_t param, size_t range)
 {
     const zro_optim *opt = g->opt;
-    const size_t param = g->ranges[range].param;
     const zro__entry *e = &opt->params[param];
     zro_param copy = *e->param;
     zro_status st;
@@ -144,23 +144,17 @@ static zro_status make_state(gathering *g)
                                     .scale = u->scales == ZRO_ON ? (double)u->scaler.scale : 0,
                                     .growth_tracker = u->scaler.tracker,
                                     .n_skipped = u->n_skipped };
-    size_t group = 0;
+    const zro__plan_param *params = zro__plan_table(g->opt->plan);
+    size_t i = 0;
     zro_status st = zro_state_create(g->opt->rule != NULL ? g->opt->rule->name : "", &g->state);
 
     if (st == ZRO_OK)
         st = zro_state_set_progress(g->state, &progress);
-    if (st == ZRO_OK)
-        st = add_group(g->state, g->opt, 0);
-    for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++) {
-        if (i > 0 && g->ranges[i].param == g->ranges[i - 1].param)
-            continue;
-        while (st == ZRO_OK && group < g->ranges[i].group)
-            st = add_group(g->state, g->opt, ++group);
-        if (st == ZRO_OK)
-            st = add_param(g, i);
+    for (size_t k = 0; st == ZRO_OK && k < zro_optim_groups(g->opt); k++) {
+        st = add_group(g->state, g->opt, k);
+        for (; st == ZRO_OK && i < g->opt->n_params && params[i].group == k; i++)
+            st = add_param(g, i, params[i].first_range);
     }
-    while (st == ZRO_OK && group + 1 < zro_optim_groups(g->opt))
-        st = add_group(g->state, g->opt, ++group);
     return st == ZRO_OK ? zro__state_take(g->state) : st;
 }
 
