@@ -506,6 +506,22 @@ const zro__plan_param *zro__plan_table(const zro_plan *plan)
     return plan->t.params;
 }
 
+const zro_range *zro__plan_ranges(const zro_plan *plan, size_t first, size_t end, size_t *n)
+{
+    const size_t from = plan->t.params[first].first_range;
+
+    *n = plan->t.params[end].first_range - from;
+    return plan->t.all + from;
+}
+
+const zro_range *zro__plan_owned(const zro_plan *plan, int rank, size_t *n)
+{
+    const size_t from = rank != ZRO_ALL ? plan->t.firsts[rank] : 0;
+
+    *n = rank != ZRO_ALL ? plan->t.firsts[rank + 1] - from : plan->n.ranges;
+    return rank != ZRO_ALL ? plan->t.packed + from : plan->t.all;
+}
+
 int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second)
 {
     *first = plan->t.namesakes[0];
@@ -542,6 +558,7 @@ zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, in
     zro_status st = check_plan(plan);
     const zro__plan_param *p;
     const zro_range *ranges;
+    size_t n;
 
     if (st != ZRO_OK)
         return st;
@@ -553,8 +570,8 @@ zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, in
     if (element >= p->count && element > 0)
         return zro__fail(ZRO_ERR_INVALID, "parameter %s has no element %zu; it has %zu", ZRO__PARAM_NAME(p->name, param),
                          element, p->count);
-    ranges = plan->t.all + p[0].first_range;
-    *owner = ranges[zro__find_last(&ranges->first, sizeof *ranges, p[1].first_range - p[0].first_range, element)].owner;
+    ranges = zro__plan_ranges(plan, param, param + 1, &n);
+    *owner = ranges[zro__find_last(&ranges->first, sizeof *ranges, n, element)].owner;
     return ZRO_OK;
 }
 
@@ -566,15 +583,9 @@ zro_status zro_plan_ranges(const zro_plan *plan, int rank, const zro_range **ran
         return st;
     if (ranges == NULL || n == NULL)
         return zro__fail(ZRO_ERR_INVALID, "plan_ranges: %s is NULL", ranges == NULL ? "ranges" : "n");
-    if (rank == ZRO_ALL) {
-        *ranges = plan->t.all;
-        *n = plan->n.ranges;
-        return ZRO_OK;
-    }
-    if (rank < 0 || rank >= plan->ranks)
+    if (rank != ZRO_ALL && (rank < 0 || rank >= plan->ranks))
         return zro__fail(ZRO_ERR_INVALID, "plan_ranges: rank = %d, must be in [0, %d) or ZRO_ALL", rank, plan->ranks);
-    *ranges = plan->t.packed + plan->t.firsts[rank];
-    *n = plan->t.firsts[rank + 1] - plan->t.firsts[rank];
+    *ranges = zro__plan_owned(plan, rank, n);
     return ZRO_OK;
 }
 

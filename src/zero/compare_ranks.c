@@ -73,10 +73,9 @@ static void describe_param(const zro_optim *opt, size_t i, char *text, size_t by
     const zro__entry *e = &opt->params[i];
     const zro__place *place = zro__param_place(e->param);
     char shape[ZRO__SHAPE_BYTES], in_ddp[64] = "";
-    int owner = -1;
+    size_t n;
+    const int owner = zro__plan_ranges(opt->plan, i, i + 1, &n)->owner;
 
-    if (zro_plan_owner(opt->plan, i, 0, &owner) != ZRO_OK)
-        owner = -1;
     if (opt->attaches)
         snprintf(in_ddp, sizeof in_ddp, "number %zu of the ddp's, ", index_in_ddp(opt, i));
     snprintf(text, bytes, "parameter %.100s: %sgroup %zu, %s, gradient %s, device %d, %s memory, first owner %d, shape %s",
@@ -124,7 +123,7 @@ static uint64_t hash_addition(const zro_optim *opt, size_t first)
     uint64_t hash = hash_values(opt);
     char text[ZRO__CLAIM_BYTES];
     size_t n;
-    const zro_range *ranges = zro__optim_ranges(opt, first, opt->n_params, &n);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, first, opt->n_params, &n);
 
     describe_settings(opt, opt->n_params - first, text, sizeof text);
     hash = zro__hash(hash, text, strlen(text));

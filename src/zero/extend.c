@@ -116,25 +116,11 @@ static zro_status append(zro_optim *opt, const zro_param_group *group, size_t nu
     return ZRO_OK;
 }
 
-/* ---- ranges ---- */
-
-const zro_range *zro__optim_ranges(const zro_optim *opt, size_t first, size_t end, size_t *n)
-{
-    const zro__plan_param *table = zro__plan_table(opt->plan);
-    const zro_range *all = NULL;
-
-    *n = 0;
-    if (zro_plan_ranges(opt->plan, ZRO_ALL, &all, n) != ZRO_OK)
-        return NULL;
-    *n = table[end].first_range - table[first].first_range;
-    return all + table[first].first_range;
-}
-
 /* Gives the engine what this rank owns of a group whose parameters are [first, end). */
 static zro_status add_runs(zro_optim *opt, const zro_param_group *group, size_t first, size_t end)
 {
     size_t n = 0, n_ranges;
-    const zro_range *ranges = zro__optim_ranges(opt, first, end, &n_ranges);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, first, end, &n_ranges);
     zro__owned_range *runs = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n_ranges, sizeof *runs);
     zro_status st = ZRO_OK;
 
@@ -170,11 +156,9 @@ static size_t packing_order(const zro_optim *opt, size_t first, zro_param **orde
         const int ranks = done[i - first] ? 0 : zro__optim_ranks(opt);
 
         for (int r = 0; r < ranks; r++) {
-            const zro_range *ranges = NULL;
-            size_t n_ranges = 0;
+            size_t n_ranges;
+            const zro_range *ranges = zro__plan_owned(opt->plan, r, &n_ranges);
 
-            if (zro_plan_ranges(opt->plan, r, &ranges, &n_ranges) != ZRO_OK)
-                n_ranges = 0;
             for (size_t k = 0; k < n_ranges; k++) {
                 const zro__entry *e = &opt->params[ranges[k].param];
 
@@ -245,7 +229,7 @@ static zro_status find_merging(zro_optim *opt, zro__call call)
 static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
 {
     size_t n;
-    const zro_range *ranges = zro__optim_ranges(opt, first, opt->n_params, &n);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, first, opt->n_params, &n);
     zro__owned *owned = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n, sizeof *owned);
     zro_status st = ZRO_OK;
 
@@ -274,7 +258,7 @@ static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
 zro_status zro__optim_reserve_norms(zro_optim *opt)
 {
     size_t n;
-    const zro_range *ranges = zro__optim_ranges(opt, 0, opt->n_params, &n);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, 0, opt->n_params, &n);
 
     return zro__norms_reserve(&opt->updater.norms, opt->group, opt->account, ranges, n);
 }

@@ -100,9 +100,6 @@ zro_status zro__optim_load_from(zro_optim *optim, const zro_state *state, int ro
 /* As zro_optim_consolidate or, with_data = 1, as zro_optim_consolidate_with_data, part of `call`. */
 zro_status zro__optim_gather_to(zro_optim *optim, zro__call call, int to, int with_data, zro_state **out);
 
-/* All ranges of the parameters [first, end), sorted by parameter and first element, and how many there are. */
-const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t end, size_t *n);
-
 /* Compares what the ranks have added: the parameters from `first` on, their groups and the settings.  Collective. */
 zro_status zro__optim_compare(zro_optim *optim, zro_group *group, size_t first, zro__call call, zro_status st);
 

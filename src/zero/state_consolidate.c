@@ -199,7 +199,7 @@ static zro_status start(gathering *g)
 {
     zro_status st;
 
-    g->ranges = zro__optim_ranges(g->opt, 0, g->opt->n_params, &g->n_ranges);
+    g->ranges = zro__plan_ranges(g->opt->plan, 0, g->opt->n_params, &g->n_ranges);
     g->stride = 1 + (g->opt->rule != NULL ? g->opt->rule->n_slots : 0);
     st = zro__arena_arrays(
         &g->arena, g->opt->account, "a list of what there is to consolidate",

@@ -334,9 +334,9 @@ static zro_status load_range(loading *l, const zro_range *r)
 
 static zro_status load_ranges(loading *l, int rank)
 {
-    const zro_range *ranges = NULL;
-    size_t n = 0;
-    zro_status st = zro_plan_ranges(l->opt->plan, rank, &ranges, &n);
+    size_t n;
+    const zro_range *ranges = zro__plan_owned(l->opt->plan, rank, &n);
+    zro_status st = ZRO_OK;
 
     l->moves.to = rank;
     for (size_t i = 0; st == ZRO_OK && i < n; i++)
