@@ -192,19 +192,14 @@ static zro_status take_member(zro__division *d, size_t bucket, size_t param)
 /* Forms the buckets that the configuration lists. */
 static zro_status take_buckets(zro__division *d, const zro_plan_config *c)
 {
-    size_t sum = 0;
-
-    for (size_t b = 0; b < c->n_buckets; b++) {
+    d->n_buckets = c->n_buckets;
+    for (size_t b = 0, at = 0; b < d->n_buckets; b++) {
         if (c->bucket_lengths[b] == 0)
             return zro__fail(ZRO_ERR_INVALID, "bucket %zu has no parameters", b);
-        if (c->bucket_lengths[b] > d->n - sum)
+        if (c->bucket_lengths[b] > d->n - at)
             return zro__fail(ZRO_ERR_INVALID,
                              "bucket %zu has %zu parameters, and with them the buckets have more than the groups, %zu", b,
                              c->bucket_lengths[b], d->n);
-        sum += c->bucket_lengths[b];
-    }
-    d->n_buckets = c->n_buckets;
-    for (size_t b = 0, at = 0; b < d->n_buckets; b++) {
         d->firsts[b + 1] = at;
         for (size_t end = at + c->bucket_lengths[b]; at < end; at++) {
             zro_status st;

@@ -267,7 +267,7 @@ zro_status zro__optim_reserve_norms(zro_optim *opt)
 
 /* What the handle had before groups were added. */
 typedef struct mark {
-    zro_optim handle;
+    zro_optim handle; /* a copy */
     size_t n_groups;
     int planned; /* 1: the plan has the groups that are added */
 } mark;

@@ -512,19 +512,12 @@ zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zr
 
 /* ---- the data of parameters ---- */
 
-static zro_status check_new_data(const zro_state *s, size_t param)
+zro_status zro__state_plan_data(zro_state *s, size_t param)
 {
     zro_status st = check_param(s, param);
 
     if (st == ZRO_OK && s->params[param].data != ZRO__STATE_NONE)
         st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already", ZRO__STATE_PARAM_NAME(s, param));
-    return st;
-}
-
-zro_status zro__state_plan_data(zro_state *s, size_t param)
-{
-    zro_status st = check_new_data(s, param);
-
     if (st == ZRO_OK)
         st = announce(
             s, (zro__state_slot){
@@ -608,7 +601,7 @@ zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_
 
 zro_status zro_state_add_data(zro_state *s, size_t param, const void *data)
 {
-    zro_status st = check_new_data(s, param);
+    zro_status st = check_param(s, param);
 
     return st == ZRO_OK ? add(s, param, NULL, s->params[param].dtype, data, s->params[param].count) : st;
 }
