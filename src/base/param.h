@@ -9,6 +9,9 @@ enum { ZRO__NAME_BYTES = 24, ZRO__SHAPE_BYTES = 21 * ZRO_MAX_DIMS };
 /* A parameter in texts: its name, or without one (NULL) its index, written into a buffer of ZRO__NAME_BYTES. */
 const char *zro__param_name(const char *name, size_t index, char *buffer);
 
+/* The same with a buffer of its own, which lasts until the end of the block of statements that this is in. */
+#define ZRO__PARAM_NAME(name, index) zro__param_name(name, index, (char[ZRO__NAME_BYTES]){ "" })
+
 /* Its shape in texts, "2x3", written into a buffer of ZRO__SHAPE_BYTES; "" if it has no dimensions. */
 const char *zro__param_shape(const zro_param *param, char *buffer);
 

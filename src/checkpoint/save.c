@@ -18,14 +18,6 @@
 
 ZRO__DEFINE_INIT(zro_save_config, ZRO_SAVE_CONFIG_INIT)
 
-/* Votes on what each rank has done by itself. */
-static zro_status vote(zro_optim *opt, zro__call call, zro_status mine)
-{
-    zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL);
-
-    return st == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(opt->cycle, call, mine)) : st;
-}
-
 static zro_status check_arguments(const zro_optim *opt, const char *call, const char *path, const zro_save_config *given,
                                   zro_save_config *config)
 {
@@ -45,6 +37,38 @@ static zro_status check_arguments(const zro_optim *opt, const char *call, const 
     return zro__schedules_check_list(config->schedules, config->n_schedules, opt);
 }
 
+/* One save or resume on this rank. */
+typedef struct work {
+    zro_optim *opt;
+    zro__call call;
+    const char *path;
+    zro_save_config config;
+    zro_state *state; /* NULL until this rank has one */
+} work;
+
+/* Votes on what each rank has done by itself. */
+static zro_status vote(work *w, zro_status mine)
+{
+    return zro__optim_vote(w->opt, ZRO__OTHER, w->call, mine);
+}
+
+/* Does the work after its arguments have been checked on all ranks.  `slice` names it in a trace. */
+static zro_status run(work *w, const zro_save_config *given, const char *slice, zro_status (*fn)(work *))
+{
+    zro_status st = zro__optim_check(w->opt);
+    uint64_t begun;
+
+    if (st != ZRO_OK)
+        return st;
+    begun = zro__trace_begin(zro__trace_of(w->opt->group));
+    st = vote(w, check_arguments(w->opt, zro__call_name(w->call), w->path, given, &w->config));
+    if (st == ZRO_OK)
+        st = fn(w);
+    zro_state_destroy(w->state);
+    zro__trace_end(zro__trace_of(w->opt->group), begun, slice, -1, 0);
+    return st;
+}
+
 /* ---- save ---- */
 
 static zro_status write_state(zro_state *state, const char *path, const zro_save_config *config)
@@ -56,24 +80,16 @@ static zro_status write_state(zro_state *state, const char *path, const zro_save
     return st == ZRO_OK ? zro_state_write(state, path) : st;
 }
 
-zro_status zro_optim_save(zro_optim *opt, const char *path, const zro_save_config *given)
+static zro_status save(work *w)
 {
-    zro_save_config config;
-    zro_state *state = NULL;
-    zro_status st = zro__optim_check(opt);
-    uint64_t begun;
+    zro_status st = zro__optim_gather_to(w->opt, w->call, 0, 1, &w->state);
 
-    if (st != ZRO_OK)
-        return st;
-    begun = zro__trace_begin(zro__trace_of(opt->group));
-    st = vote(opt, ZRO__CALL_SAVE, check_arguments(opt, "optim_save", path, given, &config));
-    if (st == ZRO_OK)
-        st = zro__optim_gather_to(opt, 0, &state);
-    if (st == ZRO_OK)
-        st = vote(opt, ZRO__CALL_SAVE, state != NULL ? write_state(state, path, &config) : ZRO_OK);
-    zro_state_destroy(state);
-    zro__trace_end(zro__trace_of(opt->group), begun, "save", -1, 0);
-    return st;
+    return st == ZRO_OK ? vote(w, w->state != NULL ? write_state(w->state, w->path, &w->config) : ZRO_OK) : st;
+}
+
+zro_status zro_optim_save(zro_optim *opt, const char *path, const zro_save_config *config)
+{
+    return run(&(work){ .opt = opt, .call = ZRO__CALL_SAVE, .path = path }, config, "save", save);
 }
 
 /* ---- resume ---- */
@@ -124,40 +140,28 @@ static void say_left_out(const zro_optim *opt, const zro_state *state, const zro
                  n, n == 1 ? "" : "s", names);
 }
 
-static zro_status resume(zro_optim *opt, const char *path, const zro_save_config *config, zro_state **state)
+static zro_status resume(work *w)
 {
-    const int reads = zro__optim_rank(opt) == 0;
-    zro_status st = vote(opt, ZRO__CALL_RESUME, reads ? zro_state_read(path, state) : ZRO_OK);
+    const zro_save_config *config = &w->config;
+    const int reads = zro__optim_rank(w->opt) == 0;
+    zro_status st = vote(w, reads ? zro_state_read(w->path, &w->state) : ZRO_OK);
 
-    if (st == ZRO_OK && zro__cycle_is_shared(opt->cycle))
-        st = zro__state_broadcast(opt->group, state, 0, 0);
+    if (st == ZRO_OK && zro__cycle_is_shared(w->opt->cycle))
+        st = zro__state_broadcast(w->opt->group, &w->state, 0, 0);
     if (st == ZRO_OK)
-        st = vote(opt, ZRO__CALL_RESUME, check_state(opt, *state, config));
+        st = vote(w, check_state(w->opt, w->state, config));
     if (st == ZRO_OK)
-        st = zro__optim_resume_from(opt, *state, 0);
+        st = zro__optim_load_from(w->opt, w->state, 0, w->call);
     if (st == ZRO_OK)
-        st = zro_schedules_load(config->schedules, config->n_schedules, *state);
+        st = zro_schedules_load(config->schedules, config->n_schedules, w->state);
     for (size_t i = 0; st == ZRO_OK && i < config->n_numbers; i++)
-        st = zro_state_get_number(*state, config->numbers[i].name, &config->numbers[i].value);
+        st = zro_state_get_number(w->state, config->numbers[i].name, &config->numbers[i].value);
     if (st == ZRO_OK)
-        say_left_out(opt, *state, config);
+        say_left_out(w->opt, w->state, config);
     return st;
 }
 
-zro_status zro_optim_resume(zro_optim *opt, const char *path, const zro_save_config *given)
+zro_status zro_optim_resume(zro_optim *opt, const char *path, const zro_save_config *config)
 {
-    zro_save_config config;
-    zro_state *state = NULL;
-    zro_status st = zro__optim_check(opt);
-    uint64_t begun;
-
-    if (st != ZRO_OK)
-        return st;
-    begun = zro__trace_begin(zro__trace_of(opt->group));
-    st = vote(opt, ZRO__CALL_RESUME, check_arguments(opt, "optim_resume", path, given, &config));
-    if (st == ZRO_OK)
-        st = resume(opt, path, &config, &state);
-    zro_state_destroy(state);
-    zro__trace_end(zro__trace_of(opt->group), begun, "resume", -1, 0);
-    return st;
+    return run(&(work){ .opt = opt, .call = ZRO__CALL_RESUME, .path = path }, config, "resume", resume);
 }

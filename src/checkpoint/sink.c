@@ -153,14 +153,6 @@ static void choose_name(zro__sink *sink, uint64_t nth)
     snprintf(sink->temporary + n, sizeof sink->temporary - (size_t)n, "%016" PRIx64 ".tmp", unique + nth);
 }
 
-static zro_status no_name(zro__sink *sink)
-{
-    const int error = errno;
-
-    sink->temporary[0] = '\0'; /* close must not remove another writer's file */
-    return zro__fail_errno(ZRO_ERR_SYSTEM, error, "cannot write %s: cannot make a file in its folder", sink->path);
-}
-
 /* A file that gets its name through /proc when it is whole; -1 if there is no such thing here. */
 static int open_nameless(zro__sink *sink, mode_t mode)
 {
@@ -185,42 +177,44 @@ static int lock_named(int fd)
     return fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
-static zro_status open_named(zro__sink *sink, mode_t mode)
+/* A file with the temporary name, or -1. */
+static int open_named(zro__sink *sink, mode_t mode)
 {
-    for (uint64_t i = 0; i < TRIES; i++) {
-        choose_name(sink, i);
-        sink->fd = ZRO__POINT("checkpoint.open")
-                       ? (errno = EIO, -1)
-                       : openat(sink->folder, sink->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        if (sink->fd < 0 && errno != EEXIST && errno != EINTR)
-            break;
-        if (sink->fd < 0)
-            continue;
-        if (lock_named(sink->fd))
-            return ZRO_OK;
-        close(sink->fd);
-        sink->fd = -1;
-        errno = EBUSY;
-    }
-    return no_name(sink);
+    int fd = openat(sink->folder, sink->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+
+    if (fd < 0 || lock_named(fd))
+        return fd;
+    close(fd);
+    errno = EBUSY; /* another writer has it: see the head */
+    return -1;
 }
 
-/* Gives a name to the file that has none. */
-static zro_status link_nameless(zro__sink *sink)
+/* Gives the file that has no name the temporary one; 0, or -1. */
+static int link_nameless(const zro__sink *sink)
 {
     char proc[40];
 
     snprintf(proc, sizeof proc, "/proc/self/fd/%d", sink->fd);
-    for (uint64_t i = 0; i < TRIES; i++) {
+    return linkat(AT_FDCWD, proc, sink->folder, sink->temporary, AT_SYMLINK_FOLLOW);
+}
+
+/* Makes a file with a temporary name that nobody has or, if there is a file without a name, gives it one. */
+static zro_status take_name(zro__sink *sink, mode_t mode)
+{
+    const int is_open = sink->fd >= 0;
+    int error = EBUSY;
+
+    for (uint64_t i = 0; i < TRIES && (error == EEXIST || error == EINTR || error == EBUSY); i++) {
         choose_name(sink, i);
-        if ((ZRO__POINT("checkpoint.link") ? (errno = EIO, -1)
-                                           : linkat(AT_FDCWD, proc, sink->folder, sink->temporary, AT_SYMLINK_FOLLOW))
-            == 0)
+        if (is_open ? ZRO__POINT("checkpoint.link") : ZRO__POINT("checkpoint.open"))
+            error = EIO;
+        else if ((is_open ? link_nameless(sink) : (sink->fd = open_named(sink, mode))) >= 0)
             return ZRO_OK;
-        if (errno != EEXIST && errno != EINTR)
-            break;
+        else
+            error = errno;
     }
-    return no_name(sink);
+    sink->temporary[0] = '\0'; /* close must not remove another writer's file */
+    return zro__fail_errno(ZRO_ERR_SYSTEM, error, "cannot write %s: cannot make a file in its folder", sink->path);
 }
 
 /* What replaces a file has its mode and, as far as this process may give files away, its owner and group.  The members of
@@ -260,7 +254,7 @@ zro_status zro__sink_open(zro__sink *sink, const char *path, size_t bytes)
     if (sink->fd >= 0)
         flock(sink->fd, LOCK_EX | LOCK_NB);
     else
-        st = open_named(sink, mode);
+        st = take_name(sink, mode);
     return st == ZRO_OK && old.st_mode != 0 ? keep_mode(sink, &old) : st;
 }
 
@@ -314,7 +308,7 @@ zro_status zro__sink_commit(zro__sink *sink)
     if (ZRO__POINT("checkpoint.sync") ? (errno = EIO, 1) : fsync(sink->fd) != 0)
         return zro__fail_errno(ZRO_ERR_SYSTEM, errno, "cannot write %s: cannot sync it", sink->path);
     if (sink->temporary[0] == '\0')
-        st = link_nameless(sink);
+        st = take_name(sink, 0);
     if (st != ZRO_OK)
         return st;
     if (ZRO__POINT("checkpoint.rename") ? (errno = EIO, 1)

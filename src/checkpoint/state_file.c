@@ -86,8 +86,7 @@ static void image_free(image *im)
  * its bytes, the 0 included. */
 static size_t put_key(const zro_state *s, const zro__state_slot *slot, char *key, size_t bytes)
 {
-    char number[ZRO__NAME_BYTES];
-    const char *param = zro__param_name(zro__state_text(s, s->params[slot->param].name), slot->param, number);
+    const char *param = ZRO__STATE_PARAM_NAME(s, slot->param);
 
     if (slot->name == ZRO__STATE_NONE)
         return 1 + (size_t)snprintf(key, bytes, "%s", param);
@@ -278,12 +277,10 @@ static zro_status plan_tensor(const zro__tensor *t, const label *labels, zro_sta
 
 static zro_status check_data(const zro_state *s)
 {
-    char name[ZRO__NAME_BYTES];
-
     for (size_t i = 0; i < s->n_params; i++)
         if (s->params[i].has_data && s->params[i].data == ZRO__STATE_NONE)
             return zro__fail(ZRO_ERR_INVALID, "tensor %s, with the data of the parameter, is missing",
-                             zro__param_name(zro__state_text(s, s->params[i].name), i, name));
+                             ZRO__STATE_PARAM_NAME(s, i));
     return ZRO_OK;
 }
 
@@ -319,52 +316,52 @@ static zro_status read_json(const zro__source *source, const zro__tensors *tenso
     return zro__blame(source->name, "metadata: ", st);
 }
 
-static zro_status read_state(zro__source *source, zro_state **out)
+/* Reads the source, which has been opened with `st`, and closes it. */
+static zro_status read_state(zro__source *source, zro_status st, zro_state **out)
 {
     zro_state *s = NULL;
     zro__tensors tensors;
-    zro_status st = zro__tensors_open(&tensors, source);
 
+    if (st != ZRO_OK)
+        return st;
+    st = zro__tensors_open(&tensors, source);
     if (st == ZRO_OK)
         st = read_json(source, &tensors, &s);
     if (st == ZRO_OK)
         st = read_slots(source, &tensors, s);
     zro__tensors_close(&tensors);
-    if (st != ZRO_OK) {
+    zro__source_close(source);
+    if (st == ZRO_OK)
+        *out = s;
+    else
         zro_state_destroy(s);
-        return st;
-    }
-    *out = s;
-    return ZRO_OK;
+    return st;
+}
+
+/* Sets *out to NULL. */
+static zro_status check_arguments(const char *call, const char *what, const void *from, zro_state **out)
+{
+    if (out != NULL)
+        *out = NULL;
+    return out != NULL && from != NULL ? ZRO_OK
+                                       : zro__fail(ZRO_ERR_INVALID, "%s: %s is NULL", call, out == NULL ? "out" : what);
 }
 
 zro_status zro_state_read(const char *path, zro_state **out)
 {
+    zro_status st = check_arguments("state_read", "path", path, out);
     zro__source source;
-    zro_status st;
 
-    if (out == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "state_read: out is NULL");
-    *out = NULL;
-    if (path == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "state_read: path is NULL");
-    st = zro__source_open_file(&source, path);
-    if (st != ZRO_OK)
-        return st;
-    st = read_state(&source, out);
-    zro__source_close(&source);
-    return st;
+    return st == ZRO_OK ? read_state(&source, zro__source_open_file(&source, path), out) : st;
 }
 
 zro_status zro_state_unpack(const void *bytes, size_t n, zro_state **out)
 {
+    zro_status st = check_arguments("state_unpack", "bytes", bytes, out);
     zro__source source;
 
-    if (out == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "state_unpack: out is NULL");
-    *out = NULL;
-    if (bytes == NULL)
-        return zro__fail(ZRO_ERR_INVALID, "state_unpack: bytes is NULL");
+    if (st != ZRO_OK)
+        return st;
     zro__source_open_memory(&source, bytes, n);
-    return read_state(&source, out);
+    return read_state(&source, ZRO_OK, out);
 }

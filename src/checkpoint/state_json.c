@@ -137,39 +137,34 @@ static json_t *json_of_schedule(const zro_state *s, const zro__state_schedule *r
     return whole_or_null(out, failed);
 }
 
-/* Both keys are there only if there is something to say. */
-static int put_numbers(const zro_state *s, json_t *out)
+/* Adds a part to the list under a key. */
+static int add(json_t *out, const char *key, json_t *part)
 {
-    json_t *schedules = json_array(), *numbers = json_object();
-    int failed = 0;
-
-    for (size_t i = 0; i < s->n_schedules && !failed; i++)
-        failed |= json_array_append_new(schedules, json_of_schedule(s, &s->schedules[i]));
-    for (size_t i = 0; i < s->n_numbers; i++)
-        failed |= json_object_set_new(numbers, zro__state_text(s, s->numbers[i].name), json_of_number(s->numbers[i].value));
-    if (s->n_schedules > 0)
-        failed |= json_object_set(out, "schedules", schedules);
-    if (s->n_numbers > 0)
-        failed |= json_object_set(out, "numbers", numbers);
-    json_decref(schedules);
-    json_decref(numbers);
-    return failed;
+    return json_array_append_new(json_object_get(out, key), part);
 }
 
+/* Schedules and numbers are there only if there is something to say. */
 static json_t *json_of_state(const zro_state *s)
 {
-    json_t *out =
-        json_pack("{s:i, s:s, s:I, s:f, s:I, s:I, s:[], s:[]}", "format", FORMAT, "rule", zro_state_rule(s), "steps",
-                  (json_int_t)s->progress.steps, "scale", s->progress.scale, "growth_tracker",
-                  (json_int_t)s->progress.growth_tracker, "n_skipped", (json_int_t)s->progress.n_skipped, "groups", "params");
-    json_t *groups = json_object_get(out, "groups"), *params = json_object_get(out, "params");
+    json_t *out = json_pack("{s:i, s:s, s:I, s:f, s:I, s:I, s:[], s:[], s:[], s:{}}", "format", FORMAT, "rule",
+                            zro_state_rule(s), "steps", (json_int_t)s->progress.steps, "scale", s->progress.scale,
+                            "growth_tracker", (json_int_t)s->progress.growth_tracker, "n_skipped",
+                            (json_int_t)s->progress.n_skipped, "groups", "params", "schedules", "numbers");
     int failed = 0;
 
     for (size_t i = 0; i < s->n_groups; i++)
-        failed |= json_array_append_new(groups, json_of_group(s, &s->groups[i]));
+        failed |= add(out, "groups", json_of_group(s, &s->groups[i]));
     for (size_t i = 0; i < s->n_params && !failed; i++)
-        failed |= json_array_append_new(params, json_of_param(s, &s->params[i]));
-    failed |= put_numbers(s, out);
+        failed |= add(out, "params", json_of_param(s, &s->params[i]));
+    for (size_t i = 0; i < s->n_schedules && !failed; i++)
+        failed |= add(out, "schedules", json_of_schedule(s, &s->schedules[i]));
+    for (size_t i = 0; i < s->n_numbers; i++)
+        failed |= json_object_set_new(json_object_get(out, "numbers"), zro__state_text(s, s->numbers[i].name),
+                                      json_of_number(s->numbers[i].value));
+    if (s->n_schedules == 0)
+        json_object_del(out, "schedules");
+    if (s->n_numbers == 0)
+        json_object_del(out, "numbers");
     return whole_or_null(out, failed);
 }
 

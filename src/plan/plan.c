@@ -164,28 +164,25 @@ static void take_params(zro__division *d, const zro_param_group *groups, size_t 
         }
 }
 
-static const char *name_of(const zro__division *d, const zro__plan_param *p, char *buffer)
-{
-    return zro__param_name(p->name, d->first_param + (size_t)(p - d->params), buffer);
-}
+/* A parameter of a division in texts. */
+#define NAME_OF(d, p) ZRO__PARAM_NAME((p)->name, (d)->first_param + (size_t)((p) - (d)->params))
 
 /* Puts a parameter into the bucket, as its next member. */
 static zro_status take_member(zro__division *d, size_t bucket, size_t param)
 {
-    char name[ZRO__NAME_BYTES], other[ZRO__NAME_BYTES];
     const size_t at = d->firsts[bucket + 1];
     zro__plan_param *p = &d->params[param];
     const zro__plan_param *leader = at == d->firsts[bucket] ? p : &d->params[d->members[d->firsts[bucket]]];
 
     if (p->bucket != SIZE_MAX)
-        return zro__fail(ZRO_ERR_INVALID, "bucket %zu: parameter %s is in bucket %zu already", bucket, name_of(d, p, name),
+        return zro__fail(ZRO_ERR_INVALID, "bucket %zu: parameter %s is in bucket %zu already", bucket, NAME_OF(d, p),
                          p->bucket);
     if (p->dtype != leader->dtype || p->device != leader->device)
         return zro__fail(ZRO_ERR_INVALID,
                          "bucket %zu: parameter %s is %s on device %d, and parameter %s %s on device %d; a bucket has one type "
                          "and one device",
-                         bucket, name_of(d, leader, other), zro_dtype_name(leader->dtype), (int)leader->device,
-                         name_of(d, p, name), zro_dtype_name(p->dtype), (int)p->device);
+                         bucket, NAME_OF(d, leader), zro_dtype_name(leader->dtype), (int)leader->device, NAME_OF(d, p),
+                         zro_dtype_name(p->dtype), (int)p->device);
     p->bucket = bucket;
     d->members[at] = param;
     d->firsts[bucket + 1] = at + 1;
@@ -195,20 +192,14 @@ static zro_status take_member(zro__division *d, size_t bucket, size_t param)
 /* Forms the buckets that the configuration lists. */
 static zro_status take_buckets(zro__division *d, const zro_plan_config *c)
 {
-    char name[ZRO__NAME_BYTES];
-    size_t sum = 0;
-
-    for (size_t b = 0; b < c->n_buckets; b++) {
+    d->n_buckets = c->n_buckets;
+    for (size_t b = 0, at = 0; b < d->n_buckets; b++) {
         if (c->bucket_lengths[b] == 0)
             return zro__fail(ZRO_ERR_INVALID, "bucket %zu has no parameters", b);
-        if (c->bucket_lengths[b] > d->n - sum)
+        if (c->bucket_lengths[b] > d->n - at)
             return zro__fail(ZRO_ERR_INVALID,
                              "bucket %zu has %zu parameters, and with them the buckets have more than the groups, %zu", b,
                              c->bucket_lengths[b], d->n);
-        sum += c->bucket_lengths[b];
-    }
-    d->n_buckets = c->n_buckets;
-    for (size_t b = 0, at = 0; b < d->n_buckets; b++) {
         d->firsts[b + 1] = at;
         for (size_t end = at + c->bucket_lengths[b]; at < end; at++) {
             zro_status st;
@@ -223,7 +214,7 @@ static zro_status take_buckets(zro__division *d, const zro_plan_config *c)
     }
     for (size_t i = 0; i < d->n; i++)
         if (d->params[i].bucket == SIZE_MAX)
-            return zro__fail(ZRO_ERR_INVALID, "parameter %s is in no bucket", name_of(d, &d->params[i], name));
+            return zro__fail(ZRO_ERR_INVALID, "parameter %s is in no bucket", NAME_OF(d, &d->params[i]));
     return ZRO_OK;
 }
 
@@ -510,6 +501,22 @@ const zro__plan_param *zro__plan_table(const zro_plan *plan)
     return plan->t.params;
 }
 
+const zro_range *zro__plan_ranges(const zro_plan *plan, size_t first, size_t end, size_t *n)
+{
+    const size_t from = plan->t.params[first].first_range;
+
+    *n = plan->t.params[end].first_range - from;
+    return plan->t.all + from;
+}
+
+const zro_range *zro__plan_owned(const zro_plan *plan, int rank, size_t *n)
+{
+    const size_t from = rank != ZRO_ALL ? plan->t.firsts[rank] : 0;
+
+    *n = rank != ZRO_ALL ? plan->t.firsts[rank + 1] - from : plan->n.ranges;
+    return rank != ZRO_ALL ? plan->t.packed + from : plan->t.all;
+}
+
 int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second)
 {
     *first = plan->t.namesakes[0];
@@ -544,9 +551,9 @@ size_t zro_plan_elements(const zro_plan *plan, int rank)
 zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, int *owner)
 {
     zro_status st = check_plan(plan);
-    char name[ZRO__NAME_BYTES];
     const zro__plan_param *p;
     const zro_range *ranges;
+    size_t n;
 
     if (st != ZRO_OK)
         return st;
@@ -556,10 +563,10 @@ zro_status zro_plan_owner(const zro_plan *plan, size_t param, size_t element, in
         return zro__fail(ZRO_ERR_INVALID, "there is no parameter %zu; the plan has %zu", param, plan->n.params);
     p = &plan->t.params[param];
     if (element >= p->count && element > 0)
-        return zro__fail(ZRO_ERR_INVALID, "parameter %s has no element %zu; it has %zu", zro__param_name(p->name, param, name),
+        return zro__fail(ZRO_ERR_INVALID, "parameter %s has no element %zu; it has %zu", ZRO__PARAM_NAME(p->name, param),
                          element, p->count);
-    ranges = plan->t.all + p[0].first_range;
-    *owner = ranges[zro__find_last(&ranges->first, sizeof *ranges, p[1].first_range - p[0].first_range, element)].owner;
+    ranges = zro__plan_ranges(plan, param, param + 1, &n);
+    *owner = ranges[zro__find_last(&ranges->first, sizeof *ranges, n, element)].owner;
     return ZRO_OK;
 }
 
@@ -571,22 +578,15 @@ zro_status zro_plan_ranges(const zro_plan *plan, int rank, const zro_range **ran
         return st;
     if (ranges == NULL || n == NULL)
         return zro__fail(ZRO_ERR_INVALID, "plan_ranges: %s is NULL", ranges == NULL ? "ranges" : "n");
-    if (rank == ZRO_ALL) {
-        *ranges = plan->t.all;
-        *n = plan->n.ranges;
-        return ZRO_OK;
-    }
-    if (rank < 0 || rank >= plan->ranks)
+    if (rank != ZRO_ALL && (rank < 0 || rank >= plan->ranks))
         return zro__fail(ZRO_ERR_INVALID, "plan_ranges: rank = %d, must be in [0, %d) or ZRO_ALL", rank, plan->ranks);
-    *ranges = plan->t.packed + plan->t.firsts[rank];
-    *n = plan->t.firsts[rank + 1] - plan->t.firsts[rank];
+    *ranges = zro__plan_owned(plan, rank, n);
     return ZRO_OK;
 }
 
 zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
 {
     zro_status st = check_plan(plan);
-    char buffer[ZRO__NAME_BYTES];
     size_t found, number;
 
     if (st != ZRO_OK)
@@ -595,8 +595,8 @@ zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
         return zro__fail(ZRO_ERR_INVALID, "plan_find: %s is NULL", name == NULL ? "name" : "param");
     found = *find_name(&plan->t, name);
     number = strtoul(name, NULL, 10);
-    if (number < plan->n.params && plan->t.params[number].name == NULL
-        && strcmp(zro__param_name(NULL, number, buffer), name) == 0 && (found == 0 || number < found - 1))
+    if (number < plan->n.params && plan->t.params[number].name == NULL && strcmp(ZRO__PARAM_NAME(NULL, number), name) == 0
+        && (found == 0 || number < found - 1))
         found = number + 1;
     if (found == 0)
         return zro__fail(ZRO_ERR_INVALID, "there is no parameter named \"%s\"", name);
@@ -606,14 +606,12 @@ zro_status zro_plan_find(const zro_plan *plan, const char *name, size_t *param)
 
 static zro_status check_same(const zro_plan *from, const zro_plan *to)
 {
-    char left[ZRO__NAME_BYTES], right[ZRO__NAME_BYTES];
-
     if (from->n.params != to->n.params)
         return zro__fail(ZRO_ERR_INVALID, "plan_intersect: one plan has %zu parameters, the other %zu", from->n.params,
                          to->n.params);
     for (size_t i = 0; i < from->n.params; i++) {
         const zro__plan_param *a = &from->t.params[i], *b = &to->t.params[i];
-        const char *first = zro__param_name(a->name, i, left), *second = zro__param_name(b->name, i, right);
+        const char *first = ZRO__PARAM_NAME(a->name, i), *second = ZRO__PARAM_NAME(b->name, i);
 
         if (strcmp(first, second) != 0 || a->count != b->count || a->dtype != b->dtype)
             return zro__fail(

@@ -26,6 +26,11 @@ const char *zro__partition_name(const zro_plan *plan);
  * row[i + 1].first_range) of all ranges (zro_plan_ranges).  Valid until the plan changes. */
 const zro__plan_param *zro__plan_table(const zro_plan *plan);
 
+/* The ranges of the parameters [first, end), sorted by parameter and first element; every parameter has at least one.  owned: those
+ * of a rank, or of ZRO_ALL, as zro_plan_ranges lists them.  *n: how many there are. */
+const zro_range *zro__plan_ranges(const zro_plan *plan, size_t first, size_t end, size_t *n);
+const zro_range *zro__plan_owned(const zro_plan *plan, int rank, size_t *n);
+
 /* The first two parameters that have the same name; 0 if there are none. */
 int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second);
 

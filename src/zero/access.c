@@ -175,6 +175,12 @@ static zro_status find_slot(const zro_optim *opt, size_t param, const char *name
     return *s >= 0 ? ZRO_OK : unknown_slot(opt, name);
 }
 
+/* Where a piece has a slot: an array, or one number. */
+static void *slot_memory(const zro_optim *opt, const zro__shard_group *group, const zro__piece *piece, size_t s)
+{
+    return zro__slot_is_array(opt, s) ? zro__shard_slot(group, piece, s) : (void *)zro__slot_number(opt, group, piece, s);
+}
+
 zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, zro_slot *slot)
 {
     zro__shard_group *group = NULL;
@@ -199,22 +205,8 @@ zro_status zro_optim_slot(const zro_optim *opt, size_t param, const char *name, 
     slot->dtype = zro__slot_type(opt, (size_t)s, piece->data_type);
     slot->first = is_array ? piece->first : 0;
     slot->count = is_array ? piece->count : 1;
-    if (slot->present)
-        slot->data =
-            is_array ? zro__shard_slot(group, piece, (size_t)s) : (void *)zro__slot_number(opt, group, piece, (size_t)s);
+    slot->data = slot->present ? slot_memory(opt, group, piece, (size_t)s) : NULL;
     return ZRO_OK;
-}
-
-/* Copies elements of any floating-point type to a piece's slot, which has memory. */
-static void fill_slot(const zro_optim *opt, const zro__shard_group *group, zro__piece *piece, size_t s, zro_dtype dtype,
-                      const void *data)
-{
-    const int is_array = zro__slot_is_array(opt, s);
-    void *to = is_array ? zro__shard_slot(group, piece, s) : (void *)zro__slot_number(opt, group, piece, s);
-
-    zro__kernels_get(ZRO_KERNELS_BASE)
-        ->convert(to, zro__slot_type(opt, s, piece->data_type), data, dtype, is_array ? piece->count : 1);
-    piece->present |= (uint32_t)1 << s;
 }
 
 zro_status zro_optim_set_slot(zro_optim *opt, size_t param, const char *name, zro_dtype dtype, const void *data)
@@ -243,7 +235,10 @@ zro_status zro_optim_set_slot(zro_optim *opt, size_t param, const char *name, zr
     if (st != ZRO_OK)
         return st;
     zro__fpmode_enter(&mode);
-    fill_slot(opt, group, piece, (size_t)s, dtype, data);
+    zro__kernels_get(ZRO_KERNELS_BASE)
+        ->convert(slot_memory(opt, group, piece, (size_t)s), zro__slot_type(opt, (size_t)s, piece->data_type), data, dtype,
+                  zro__slot_is_array(opt, (size_t)s) ? piece->count : 1);
+    piece->present |= (uint32_t)1 << s;
     zro__fpmode_leave(&mode);
     return ZRO_OK;
 }

@@ -72,16 +72,14 @@ static void describe_param(const zro_optim *opt, size_t i, char *text, size_t by
 {
     const zro__entry *e = &opt->params[i];
     const zro__place *place = zro__param_place(e->param);
-    char name[ZRO__NAME_BYTES], shape[ZRO__SHAPE_BYTES];
-    char in_ddp[64] = "";
-    int owner = -1;
+    char shape[ZRO__SHAPE_BYTES], in_ddp[64] = "";
+    size_t n;
+    const int owner = zro__plan_ranges(opt->plan, i, i + 1, &n)->owner;
 
-    if (zro_plan_owner(opt->plan, i, 0, &owner) != ZRO_OK)
-        owner = -1;
     if (opt->attaches)
         snprintf(in_ddp, sizeof in_ddp, "number %zu of the ddp's, ", index_in_ddp(opt, i));
     snprintf(text, bytes, "parameter %.100s: %sgroup %zu, %s, gradient %s, device %d, %s memory, first owner %d, shape %s",
-             zro__param_name(e->name, i, name), in_ddp, zro__plan_table(opt->plan)[i].group, zro_dtype_name(e->dtype),
+             ZRO__OPTIM_PARAM_NAME(opt, i), in_ddp, zro__plan_table(opt->plan)[i].group, zro_dtype_name(e->dtype),
              zro_dtype_name(e->grad_dtype), (int)e->param->device,
              place == NULL                    ? "the program's"
              : place->kind == ZRO_MEMORY_ONCE ? "once-per-machine"
@@ -125,7 +123,7 @@ static uint64_t hash_addition(const zro_optim *opt, size_t first)
     uint64_t hash = hash_values(opt);
     char text[ZRO__CLAIM_BYTES];
     size_t n;
-    const zro_range *ranges = zro__optim_ranges(opt, first, opt->n_params, &n);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, first, opt->n_params, &n);
 
     describe_settings(opt, opt->n_params - first, text, sizeof text);
     hash = zro__hash(hash, text, strlen(text));
@@ -227,7 +225,7 @@ static uint64_t hash_arrays(const void *user, size_t first, size_t end)
 /* Rank 0 tells; the program has made `steps` steps before this one. */
 static void say_odd(const common_arrays *c, size_t param, int odd, uint64_t steps)
 {
-    char name[ZRO__NAME_BYTES], when[40] = "the first step";
+    char when[40] = "the first step";
 
     if (c->sampled)
         snprintf(when, sizeof when, "step %" PRIu64, steps + 1);
@@ -237,12 +235,12 @@ static void say_odd(const common_arrays *c, size_t param, int odd, uint64_t step
         zro__log(&c->opt->settings, ZRO_LOG_WARN,
                  "the gradient of parameter %s is another one on rank %d than on rank 0 at %s, and each rank uses its own for "
                  "what it owns; average gradients before each step: zro_params_all_reduce(group, params, n, ZRO_AVG)",
-                 zro__param_name(c->opt->params[param].name, param, name), odd, when);
+                 ZRO__OPTIM_PARAM_NAME(c->opt, param), odd, when);
     else
         zro__log(&c->opt->settings, ZRO_LOG_WARN,
                  "parameter %s has other values on rank %d than on rank 0 before the first step, and each rank keeps those of "
                  "what it owns; begin with zro_param_publish(optim, ZRO_ALL_PARAMS, 0), or set the same values on all ranks",
-                 zro__param_name(c->opt->params[param].name, param, name), odd);
+                 ZRO__OPTIM_PARAM_NAME(c->opt, param), odd);
 }
 
 /* Inside the lane.  All ranks learn whether something differs, and so agree about what need not be compared any more. */
@@ -304,12 +302,11 @@ static void describe_step(const void *user, size_t i, char *text, size_t bytes)
 {
     const zro_optim *opt = user;
     const size_t n_values = zro_optim_groups(opt) * zro_optim_values(opt), param = i - n_values;
-    char name[ZRO__NAME_BYTES];
 
     if (i < n_values)
         describe_value(opt, i, text, bytes);
     else
-        snprintf(text, bytes, "parameter %.100s: %s gradient", zro__param_name(opt->params[param].name, param, name),
+        snprintf(text, bytes, "parameter %.100s: %s gradient", ZRO__OPTIM_PARAM_NAME(opt, param),
                  !must_agree(opt, param)                         ? "not compared"
                  : zro__param_has_grad(opt->params[param].param) ? "a"
                                                                  : "no");

@@ -19,13 +19,13 @@ static void describe_ranks(const zro_optim *opt, zro__text *p)
     size_t least = SIZE_MAX, most = 0;
 
     for (int r = 0; r < ranks; r++) {
-        size_t elements = zro_plan_elements(opt->plan, r), n = 0;
-        const zro_range *ranges;
+        size_t elements = zro_plan_elements(opt->plan, r), n;
 
         least = elements < least ? elements : least;
         most = elements > most ? elements : most;
-        if (r >= RANKS_SHOWN || zro_plan_ranges(opt->plan, r, &ranges, &n) != ZRO_OK)
+        if (r >= RANKS_SHOWN)
             continue;
+        (void)zro__plan_owned(opt->plan, r, &n);
         zro__text_add(p, "rank %d owns %zu elements in %zu ranges", r, elements, n);
         if (r == zro__optim_rank(opt))
             zro__text_add(p, ", %.1f MiB of state here", mib((double)zro__shard_bytes(zro__optim_shard(opt))));

@@ -116,25 +116,11 @@ static zro_status append(zro_optim *opt, const zro_param_group *group, size_t nu
     return ZRO_OK;
 }
 
-/* ---- ranges ---- */
-
-const zro_range *zro__optim_ranges(const zro_optim *opt, size_t first, size_t end, size_t *n)
-{
-    const zro__plan_param *table = zro__plan_table(opt->plan);
-    const zro_range *all = NULL;
-
-    *n = 0;
-    if (zro_plan_ranges(opt->plan, ZRO_ALL, &all, n) != ZRO_OK)
-        return NULL;
-    *n = table[end].first_range - table[first].first_range;
-    return all + table[first].first_range;
-}
-
 /* Gives the engine what this rank owns of a group whose parameters are [first, end). */
 static zro_status add_runs(zro_optim *opt, const zro_param_group *group, size_t first, size_t end)
 {
     size_t n = 0, n_ranges;
-    const zro_range *ranges = zro__optim_ranges(opt, first, end, &n_ranges);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, first, end, &n_ranges);
     zro__owned_range *runs = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n_ranges, sizeof *runs);
     zro_status st = ZRO_OK;
 
@@ -170,11 +156,9 @@ static size_t packing_order(const zro_optim *opt, size_t first, zro_param **orde
         const int ranks = done[i - first] ? 0 : zro__optim_ranks(opt);
 
         for (int r = 0; r < ranks; r++) {
-            const zro_range *ranges = NULL;
-            size_t n_ranges = 0;
+            size_t n_ranges;
+            const zro_range *ranges = zro__plan_owned(opt->plan, r, &n_ranges);
 
-            if (zro_plan_ranges(opt->plan, r, &ranges, &n_ranges) != ZRO_OK)
-                n_ranges = 0;
             for (size_t k = 0; k < n_ranges; k++) {
                 const zro__entry *e = &opt->params[ranges[k].param];
 
@@ -245,7 +229,7 @@ static zro_status find_merging(zro_optim *opt, zro__call call)
 static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
 {
     size_t n;
-    const zro_range *ranges = zro__optim_ranges(opt, first, opt->n_params, &n);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, first, opt->n_params, &n);
     zro__owned *owned = zro__alloc_array(opt->account, ZRO__KIND_HANDLE, n, sizeof *owned);
     zro_status st = ZRO_OK;
 
@@ -274,7 +258,7 @@ static zro_status make_lists(zro_optim *opt, size_t first, zro__call call)
 zro_status zro__optim_reserve_norms(zro_optim *opt)
 {
     size_t n;
-    const zro_range *ranges = zro__optim_ranges(opt, 0, opt->n_params, &n);
+    const zro_range *ranges = zro__plan_ranges(opt->plan, 0, opt->n_params, &n);
 
     return zro__norms_reserve(&opt->updater.norms, opt->group, opt->account, ranges, n);
 }
@@ -283,10 +267,9 @@ zro_status zro__optim_reserve_norms(zro_optim *opt)
 
 /* What the handle had before groups were added. */
 typedef struct mark {
-    size_t n_params, n_blocks, n_groups;
-    zro__views *views;
-    zro__batches *publish, *average, *fused;
-    int planned;
+    zro_optim handle; /* a copy */
+    size_t n_groups;
+    int planned; /* 1: the plan has the groups that are added */
 } mark;
 
 /* Frees the lists that came since. */
@@ -302,21 +285,22 @@ static void drop_lists(zro__batches **now, zro__batches *before)
 static void undo(zro_optim *opt, const mark *m)
 {
     zro__shard *shard = zro__optim_shard(opt);
+    const zro_optim *had = &m->handle;
 
     while (shard->n_groups > m->n_groups)
         zro__shard_drop(shard);
-    drop_lists(&opt->updater.publish, m->publish);
-    drop_lists(&opt->updater.average, m->average);
-    drop_lists(&opt->updater.fused, m->fused);
-    if (opt->views != m->views) {
+    drop_lists(&opt->updater.publish, had->updater.publish);
+    drop_lists(&opt->updater.average, had->updater.average);
+    drop_lists(&opt->updater.fused, had->updater.fused);
+    if (opt->views != had->views) {
         opt->views->next = NULL;
         zro__views_undo(opt->views, 1);
-        opt->views = m->views;
+        opt->views = had->views;
     }
     if (m->planned)
         zro__plan_undo(opt->plan);
-    opt->n_params = m->n_params;
-    opt->n_blocks = m->n_blocks;
+    opt->n_params = had->n_params;
+    opt->n_blocks = had->n_blocks;
 }
 
 /* Which parameters of an optimizer the buckets of its ddp have, while a plan is made. */
@@ -422,7 +406,7 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", zro_plan_params(opt->plan));
     for (size_t k = 0; st == ZRO_OK && k < n_groups; k++)
         st = append(opt, &groups[k], m->n_groups + k);
-    return st == ZRO_OK ? check_apart(opt, m->n_params, d) : st;
+    return st == ZRO_OK ? check_apart(opt, m->handle.n_params, d) : st;
 }
 
 /* The part that all ranks do together; where no parameters were added there is nothing to do. */
@@ -445,7 +429,6 @@ static zro_status settle(zro_optim *opt, size_t first, zro__call call)
 /* Rank 0 says it of names, which are the same on all ranks; of gradients each rank says what it has. */
 static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
 {
-    char left[ZRO__NAME_BYTES], right[ZRO__NAME_BYTES];
     size_t first, second;
 
     if (zro__plan_namesakes(opt->plan, &first, &second) && second >= first_new && zro__optim_rank(opt) == 0)
@@ -459,13 +442,12 @@ static void say_doubts(const zro_optim *opt, size_t first_new, const doubts *d)
         zro__log(&opt->settings, ZRO_LOG_WARN,
                  "parameter %s has a gradient, but requires_grad is 0, so it is never updated; begin with zro_param_make, or "
                  "with zro_param p = ZRO_PARAM_INIT",
-                 zro__param_name(opt->params[d->frozen].name, d->frozen, left));
+                 ZRO__OPTIM_PARAM_NAME(opt, d->frozen));
     if (first != second)
         zro__log(&opt->settings, ZRO_LOG_WARN,
                  "the gradients of parameters %s and %s share memory, so one overwrites the other; give each parameter a "
                  "gradient of its own, or clear grad_present of those that are not there",
-                 zro__param_name(opt->params[first].name, first, left),
-                 zro__param_name(opt->params[second].name, second, right));
+                 ZRO__OPTIM_PARAM_NAME(opt, first), ZRO__OPTIM_PARAM_NAME(opt, second));
 }
 
 zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_group *groups, size_t n_groups,
@@ -473,30 +455,23 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
 {
     mark m = { 0 };
     doubts d = { .frozen = SIZE_MAX };
-    size_t at;
+    size_t first = opt != NULL ? opt->n_params : 0, at = first;
 
     if (opt != NULL)
-        m = (mark){ .n_params = opt->n_params,
-                    .n_blocks = opt->n_blocks,
-                    .n_groups = zro__optim_shard(opt)->n_groups,
-                    .views = opt->views,
-                    .publish = opt->updater.publish,
-                    .average = opt->updater.average,
-                    .fused = opt->updater.fused };
+        m = (mark){ .handle = *opt, .n_groups = zro__optim_shard(opt)->n_groups };
     if (st == ZRO_OK)
         st = add(opt, groups, n_groups, plan, &m, &d);
-    at = m.n_params;
     for (size_t k = 0; st == ZRO_OK && k < n_groups; at += groups[k++].n)
         st = add_runs(opt, &groups[k], at, at + groups[k].n);
     if (group != NULL)
-        st = zro__optim_compare(opt, group, m.n_params, call, st);
+        st = zro__optim_compare(opt, group, first, call, st);
     if (st == ZRO_OK && group != NULL)
-        st = settle(opt, m.n_params, call);
+        st = settle(opt, first, call);
     if (st == ZRO_OK && group == NULL && zro__updater_measures_norm(&opt->updater))
         st = zro__optim_reserve_norms(opt);
     if (st != ZRO_OK && opt != NULL)
         undo(opt, &m);
     if (st == ZRO_OK)
-        say_doubts(opt, m.n_params, &d);
+        say_doubts(opt, first, &d);
     return st;
 }

@@ -69,7 +69,7 @@ static zro_status follow(void *handle, const zro__turn *turn)
     case ZRO__STEP:
         return zro_optim_step(opt, NULL);
     case ZRO__CLOSURE:
-        return zro__optim_vote_closure(opt, ZRO_OK);
+        return zro__optim_vote(opt, ZRO__CLOSURE, ZRO__CALL_STEP, ZRO_OK);
     case ZRO__STEP_LOCAL:
         return zro_optim_step_local(opt, NULL);
     case ZRO__PUBLISH:

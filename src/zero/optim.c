@@ -319,6 +319,13 @@ zro_status zro__optim_leave(zro_optim *opt, zro_status st)
     return opt->group != NULL ? zro__leave(opt->group, st) : st;
 }
 
+zro_status zro__optim_vote(zro_optim *opt, zro__deed deed, zro__call call, zro_status st)
+{
+    zro_status entered = zro__optim_enter(opt, (zro__turn){ .deed = deed });
+
+    return entered == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(opt->cycle, call, st)) : entered;
+}
+
 zro_status zro_optim_add_param_group(zro_optim *opt, const zro_param_group *group)
 {
     zro__fpmode mode;

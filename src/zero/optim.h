@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/memory.h"
+#include "base/param.h"
 #include "plan/plan.h"
 #include "step/cycle.h"
 #include "step/place.h"
@@ -25,6 +26,9 @@ typedef struct zro__entry {
     zro_dtype dtype, grad_dtype;
     uint32_t trains; /* requires_grad as it was in the last step */
 } zro__entry;
+
+/* A parameter of an optimizer in texts. */
+#define ZRO__OPTIM_PARAM_NAME(optim, index) ZRO__PARAM_NAME((optim)->params[index].name, index)
 
 struct zro_optim {
     zro__account own;      /* the account of a handle without a group of ranks */
@@ -87,15 +91,14 @@ zro_status zro__optim_extend(zro_optim *optim, zro_group *group, const zro_param
 /* Whether parameters [first, end) have their data, where zro has put it if it was zro.  INVALID, STATE. */
 zro_status zro__optim_check_data(const zro_optim *optim, size_t first, size_t end);
 
-/* For zro_optim_resume: as zro_optim_load, with the whole state on rank `root` alone; the others have what zro__state_broadcast
- * gives them.  Arrays go from there to their owners, so that no other rank takes more memory than for its shard. */
-zro_status zro__optim_resume_from(zro_optim *optim, const zro_state *state, int root);
+/* As zro_optim_load, part of `call`; unless `root` is EVERY_RANK, rank `root` alone has the whole state, and the others have what
+ * zro__state_broadcast gives them.  Arrays go from there to their owners, so that no other rank takes more memory than for its
+ * shard. */
+enum { ZRO__EVERY_RANK = -1 };
+zro_status zro__optim_load_from(zro_optim *optim, const zro_state *state, int root, zro__call call);
 
-/* For zro_optim_save: as zro_optim_consolidate_with_data. */
-zro_status zro__optim_gather_to(zro_optim *optim, int to, zro_state **out);
-
-/* All ranges of the parameters [first, end), sorted by parameter and first element, and how many there are. */
-const zro_range *zro__optim_ranges(const zro_optim *optim, size_t first, size_t end, size_t *n);
+/* As zro_optim_consolidate or, with_data = 1, as zro_optim_consolidate_with_data, part of `call`. */
+zro_status zro__optim_gather_to(zro_optim *optim, zro__call call, int to, int with_data, zro_state **out);
 
 /* Compares what the ranks have added: the parameters from `first` on, their groups and the settings.  Collective. */
 zro_status zro__optim_compare(zro_optim *optim, zro_group *group, size_t first, zro__call call, zro_status st);
@@ -110,8 +113,8 @@ zro__claim zro__optim_claim_step(const zro_optim *optim);
 /* The zro__updater.open of an optimizer: what is checked, and will be compared, before a step. */
 zro_status zro__optim_open_step(void *optim, zro__claim *claim);
 
-/* Whether the closures of all ranks have succeeded.  Collective. */
-zro_status zro__optim_vote_closure(zro_optim *optim, zro_status st);
+/* Whether what each rank has done by itself, as part of `call`, has succeeded on all ranks.  Collective. */
+zro_status zro__optim_vote(zro_optim *optim, zro__deed deed, zro__call call, zro_status st);
 
 /* Under a join: ranks that have run out of inputs get the groups' values and the loss scale of the lowest rank that has not.
  * Collective if there are any. */

@@ -12,6 +12,47 @@
 
 enum { BLOCK_BYTES = 1 << 20, FIRST_BLOCK_BYTES = 4 << 10 };
 
+/* ---- tables ---- */
+
+/* Where a state keeps the pointer to the rows of each table and their number, how large a row is, and what the rows are. */
+static const struct {
+    size_t rows, n, row_bytes;
+    const char *what;
+} tables[] = {
+#define TABLE(name)                                                                                                            \
+    {                                                                                                                          \
+        offsetof(zro_state, name), offsetof(zro_state, n_##name), sizeof *((zro_state *)0)->name, #name                        \
+    }
+    [ZRO__STATE_GROUPS] = TABLE(groups),   [ZRO__STATE_VALUES] = TABLE(values),       [ZRO__STATE_PARAMS] = TABLE(params),
+    [ZRO__STATE_SLOTS] = TABLE(slots),     [ZRO__STATE_SCHEDULES] = TABLE(schedules), [ZRO__STATE_POSITIONS] = TABLE(positions),
+    [ZRO__STATE_NUMBERS] = TABLE(numbers), [ZRO__STATE_TEXTS] = TABLE(texts),
+#undef TABLE
+};
+
+void *zro__state_rows(const zro_state *s, zro__state_table table, size_t *n, size_t *row_bytes)
+{
+    void *rows;
+
+    memcpy(&rows, (const char *)s + tables[table].rows, sizeof rows);
+    memcpy(n, (const char *)s + tables[table].n, sizeof *n);
+    *row_bytes = tables[table].row_bytes;
+    return rows;
+}
+
+zro_status zro__state_append(zro_state *s, zro__state_table table, const void *rows, size_t n)
+{
+    size_t had, bytes, now;
+
+    (void)zro__state_rows(s, table, &had, &bytes);
+    now = had + n;
+    if (!zro__grow(NULL, (char *)s + tables[table].rows, &s->capacity[table], now, bytes))
+        return zro__fail(ZRO_ERR_MEMORY, "out of memory: a state with %zu %s", now, tables[table].what);
+    if (n > 0)
+        memcpy((char *)zro__state_rows(s, table, &had, &bytes) + had * bytes, rows, n * bytes);
+    memcpy((char *)s + tables[table].n, &now, sizeof now);
+    return ZRO_OK;
+}
+
 /* ---- names ---- */
 
 /* No overlong forms, surrogates or numbers above 10ffff. */
@@ -67,16 +108,20 @@ static zro_status check_value_name(const char *name)
     return ZRO_OK;
 }
 
-zro_status zro__state_grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what)
-{
-    if (zro__grow(NULL, table, capacity, need, row_bytes))
-        return ZRO_OK;
-    return zro__fail(ZRO_ERR_MEMORY, "out of memory: a state with %zu %s", need, what);
-}
-
 const char *zro__state_text(const zro_state *s, size_t name)
 {
     return name != ZRO__STATE_NONE ? s->texts[name / ZRO__STATE_TEXT_BYTES] + name % ZRO__STATE_TEXT_BYTES : NULL;
+}
+
+zro_status zro__state_add_text(zro_state *s)
+{
+    char *text = zro__alloc(NULL, ZRO__KIND_HANDLE, ZRO__STATE_TEXT_BYTES);
+    zro_status st = text != NULL ? zro__state_append(s, ZRO__STATE_TEXTS, &text, 1)
+                                 : zro__fail(ZRO_ERR_MEMORY, "out of memory: the names of a state");
+
+    if (st != ZRO_OK)
+        zro__free(text);
+    return st;
 }
 
 /* Copies a name to the end of the text; a name never spans two blocks. */
@@ -85,10 +130,11 @@ zro_status zro__state_copy_name(zro_state *s, const char *name, size_t *out)
     const size_t bytes = strlen(name) + 1;
 
     if (s->n_texts * ZRO__STATE_TEXT_BYTES - s->text_end < bytes) {
-        if (!zro__grow(NULL, &s->texts, &s->texts_capacity, s->n_texts + 1, sizeof *s->texts)
-            || (s->texts[s->n_texts] = zro__alloc(NULL, ZRO__KIND_HANDLE, ZRO__STATE_TEXT_BYTES)) == NULL)
-            return zro__fail(ZRO_ERR_MEMORY, "out of memory: the name %s of a state", name);
-        s->text_end = s->n_texts++ * ZRO__STATE_TEXT_BYTES;
+        zro_status st = zro__state_add_text(s);
+
+        if (st != ZRO_OK)
+            return st;
+        s->text_end = (s->n_texts - 1) * ZRO__STATE_TEXT_BYTES;
     }
     *out = s->text_end;
     s->text_end += bytes;
@@ -144,19 +190,15 @@ void zro_state_destroy(zro_state *s)
         return;
     for (zro__state_block *b = s->first_block, *next; b != NULL; b = next) {
         next = b->next;
-        zro__free(b->data);
         zro__free(b);
     }
     for (size_t i = 0; i < s->n_texts; i++)
         zro__free(s->texts[i]);
-    zro__free(s->texts);
-    zro__free(s->groups);
-    zro__free(s->values);
-    zro__free(s->params);
-    zro__free(s->slots);
-    zro__free(s->schedules);
-    zro__free(s->positions);
-    zro__free(s->numbers);
+    for (zro__state_table t = 0; t < ZRO__STATE_TABLES; t++) {
+        size_t n, bytes;
+
+        zro__free(zro__state_rows(s, t, &n, &bytes));
+    }
     zro__free(s);
 }
 
@@ -197,15 +239,12 @@ static zro_status add_value(zro_state *s, size_t group, const char *name)
 
     if (list->n == ZRO__STATE_MAX_VALUES)
         return zro__fail(ZRO_ERR_INVALID, "value \"%s\": a group has at most %d values", name, ZRO__STATE_MAX_VALUES);
-    st = zro__state_grow(&s->values, &s->values_capacity, s->n_values + 1, sizeof value, "values");
+    st = zro__state_copy_name(s, name, &value.name);
     if (st == ZRO_OK)
-        st = zro__state_copy_name(s, name, &value.name);
-    if (st != ZRO_OK)
-        return st;
-    s->values[s->n_values] = value;
-    append(list, s->n_values, list->n > 0 ? &s->values[list->last].next : NULL);
-    s->n_values++;
-    return ZRO_OK;
+        st = zro__state_append(s, ZRO__STATE_VALUES, &value, 1);
+    if (st == ZRO_OK)
+        append(list, s->n_values - 1, list->n > 0 ? &s->values[list->last].next : NULL);
+    return st;
 }
 
 zro_status zro__state_set_value(zro_state *s, size_t group, const char *name, double value, zro_hyper_kind kind)
@@ -249,19 +288,17 @@ zro_status zro_state_set_value(zro_state *s, size_t group, const char *name, dou
 zro_status zro_state_add_group(zro_state *s, const zro_value *values, size_t n)
 {
     zro_status st = zro__state_check(s);
+    zro__state_group row;
     size_t n_values, group;
 
     if (st != ZRO_OK)
         return st;
     if (values == NULL && n > 0)
         return zro__fail(ZRO_ERR_INVALID, "state_add_group: values is NULL, but n = %zu", n);
-    st = zro__state_grow(&s->groups, &s->groups_capacity, s->n_groups + 1, sizeof *s->groups, "groups");
-    if (st != ZRO_OK)
-        return st;
     n_values = s->n_values;
-    group = s->n_groups++;
-    s->groups[group] =
-        (zro__state_group){ .first = s->n_params, .values = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE } };
+    group = s->n_groups;
+    row = (zro__state_group){ .first = s->n_params, .values = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE } };
+    st = zro__state_append(s, ZRO__STATE_GROUPS, &row, 1);
     for (size_t i = 0; i < n && st == ZRO_OK; i++) {
         if (values[i].name != NULL && zro__state_find_value(s, group, values[i].name) != NULL)
             st = zro__fail(ZRO_ERR_INVALID, "value \"%s\" is there twice", values[i].name);
@@ -336,10 +373,8 @@ static zro_status check_param(const zro_state *s, size_t param)
 
 zro_status zro_state_add_param(zro_state *s, const zro_param *param)
 {
-    char buffer[ZRO__NAME_BYTES];
-    zro__state_param *p;
+    zro__state_param row;
     zro_status st = zro__state_check(s);
-    size_t name = ZRO__STATE_NONE;
 
     if (st != ZRO_OK)
         return st;
@@ -347,53 +382,46 @@ zro_status zro_state_add_param(zro_state *s, const zro_param *param)
         return zro__fail(ZRO_ERR_INVALID, "state_add_param: param is NULL");
     if (s->n_groups == 0)
         return zro__fail(ZRO_ERR_STATE, "state_add_param: there is no group yet; call zro_state_add_group first");
-    st = zro__state_check_name("a parameter", zro__param_name(param->name, s->n_params, buffer));
+    st = zro__state_check_name("a parameter", ZRO__PARAM_NAME(param->name, s->n_params));
     if (st == ZRO_OK)
         st = zro__param_check_types(param, s->n_params);
     if (st == ZRO_OK)
         st = zro__param_check_shape(param, s->n_params);
-    if (st == ZRO_OK)
-        st = zro__state_grow(&s->params, &s->params_capacity, s->n_params + 1, sizeof *s->params, "parameters");
-    if (st == ZRO_OK && param->name != NULL)
-        st = zro__state_copy_name(s, param->name, &name);
     if (st != ZRO_OK)
         return st;
-    p = &s->params[s->n_params++];
-    *p = (zro__state_param){ .name = name,
-                             .count = zro_param_count(param),
-                             .slots = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE },
-                             .data = ZRO__STATE_NONE,
-                             .n_dims = param->n_dims,
-                             .dtype = param->dtype,
-                             .grad_dtype = param->grad_dtype };
-    memcpy(p->shape, param->shape, p->n_dims * sizeof *p->shape);
-    s->groups[s->n_groups - 1].n++;
-    return ZRO_OK;
-}
-
-zro_param zro__state_param_of(const zro__state_param *row, const char *name)
-{
-    zro_param p = ZRO_PARAM_INIT;
-
-    p.name = name;
-    p.dtype = row->dtype;
-    p.grad_dtype = row->grad_dtype;
-    p.n_dims = row->n_dims;
-    memcpy(p.shape, row->shape, sizeof p.shape);
-    return p;
+    row = (zro__state_param){ .name = ZRO__STATE_NONE,
+                              .count = zro_param_count(param),
+                              .slots = { .first = ZRO__STATE_NONE, .last = ZRO__STATE_NONE },
+                              .data = ZRO__STATE_NONE,
+                              .n_dims = param->n_dims,
+                              .dtype = param->dtype,
+                              .grad_dtype = param->grad_dtype };
+    memcpy(row.shape, param->shape, row.n_dims * sizeof *row.shape);
+    if (param->name != NULL)
+        st = zro__state_copy_name(s, param->name, &row.name);
+    if (st == ZRO_OK)
+        st = zro__state_append(s, ZRO__STATE_PARAMS, &row, 1);
+    s->groups[s->n_groups - 1].n += st == ZRO_OK;
+    return st;
 }
 
 zro_status zro_state_param(const zro_state *s, size_t param, zro_param *out)
 {
     zro_status st = check_param(s, param);
+    const zro__state_param *row;
 
     if (st == ZRO_OK && out == NULL)
         st = zro__fail(ZRO_ERR_INVALID, "state_param: out is NULL");
     if (st != ZRO_OK)
         return st;
-    *out = zro__state_param_of(&s->params[param], zro__state_text(s, s->params[param].name));
-    if (zro__state_data(s, param) != NULL)
-        out->data = zro__state_data(s, param)->data;
+    zro_param_init(out);
+    row = &s->params[param];
+    out->name = zro__state_text(s, row->name);
+    out->data = zro__state_data(s, param) != NULL ? zro__state_data(s, param)->data : NULL;
+    out->dtype = row->dtype;
+    out->grad_dtype = row->grad_dtype;
+    out->n_dims = row->n_dims;
+    memcpy(out->shape, row->shape, sizeof out->shape);
     return ZRO_OK;
 }
 
@@ -410,7 +438,6 @@ static zro__state_slot *find_slot(const zro_state *s, size_t param, const char *
 static zro_status check_new_slot(const zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
 {
     zro_status st = check_param(s, param);
-    char buffer[ZRO__NAME_BYTES];
     const zro__state_param *p;
     const char *of;
 
@@ -421,7 +448,7 @@ static zro_status check_new_slot(const zro_state *s, size_t param, const char *n
     if (st != ZRO_OK)
         return st;
     p = &s->params[param];
-    of = zro__param_name(zro__state_text(s, p->name), param, buffer);
+    of = ZRO__STATE_PARAM_NAME(s, param);
     if (!zro__dtype_is_known(dtype))
         return zro__fail(ZRO_ERR_INVALID, "slot %s of parameter %s: dtype is no element type", name, of);
     if (count != 1 && count != p->count)
@@ -449,19 +476,19 @@ static int is_single(const zro_state *s, size_t param, const char *name, size_t 
 /* Adds a row to the table of slots, as announced; the caller has checked it. */
 static zro_status announce(zro_state *s, zro__state_slot slot)
 {
-    zro_status st = zro__state_grow(&s->slots, &s->slots_capacity, s->n_slots + 1, sizeof slot, "slots");
     size_t rounded, extent;
+    zro_status st;
 
-    if (st != ZRO_OK)
-        return st;
     slot.next = ZRO__STATE_NONE;
     slot.bytes = slot.count * zro_dtype_bytes(slot.dtype);
     if (!zro__size_round(slot.bytes, ZRO__STATE_ALIGN, &rounded) || !zro__size_add(s->extent, rounded, &extent))
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state beside %zu", slot.bytes, s->extent);
-    s->slots[s->n_slots++] = slot;
-    s->extent = extent;
-    s->bytes += slot.bytes;
-    return ZRO_OK;
+    st = zro__state_append(s, ZRO__STATE_SLOTS, &slot, 1);
+    if (st == ZRO_OK) {
+        s->extent = extent;
+        s->bytes += slot.bytes;
+    }
+    return st;
 }
 
 zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, size_t count)
@@ -485,21 +512,12 @@ zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zr
 
 /* ---- the data of parameters ---- */
 
-static zro_status check_new_data(const zro_state *s, size_t param)
-{
-    zro_status st = check_param(s, param);
-    char name[ZRO__NAME_BYTES];
-
-    if (st == ZRO_OK && s->params[param].data != ZRO__STATE_NONE)
-        st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already",
-                       zro__param_name(zro__state_text(s, s->params[param].name), param, name));
-    return st;
-}
-
 zro_status zro__state_plan_data(zro_state *s, size_t param)
 {
-    zro_status st = check_new_data(s, param);
+    zro_status st = check_param(s, param);
 
+    if (st == ZRO_OK && s->params[param].data != ZRO__STATE_NONE)
+        st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already", ZRO__STATE_PARAM_NAME(s, param));
     if (st == ZRO_OK)
         st = announce(
             s, (zro__state_slot){
@@ -518,24 +536,19 @@ zro__state_slot *zro__state_data(const zro_state *s, size_t param)
 
 /* ---- memory ---- */
 
-/* Makes sure that the last block has `bytes` left, so that the next zro__state_take of so many cannot fail.  A new block gets
- * more than a few bytes, for the slots that come next. */
-static zro_status reserve(zro_state *s, size_t bytes)
+/* A new block gets more than a few bytes, for the slots that come next. */
+zro_status zro__state_reserve(zro_state *s, size_t bytes)
 {
-    size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES;
+    size_t capacity = s->taken < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : s->taken < BLOCK_BYTES ? s->taken : BLOCK_BYTES, total;
     zro__state_block *b = s->last_block;
 
     if (b != NULL && b->bytes - b->used >= bytes)
         return ZRO_OK;
     capacity = bytes > capacity ? bytes : capacity;
-    b = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *b);
-    if (b != NULL)
-        b->data = zro__alloc(NULL, ZRO__KIND_COPY, capacity);
-    if (b == NULL || b->data == NULL) {
-        zro__free(b);
+    b = zro__size_add(capacity, ZRO__STATE_ALIGN, &total) ? zro__alloc(NULL, ZRO__KIND_COPY, total) : NULL;
+    if (b == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state", bytes);
-    }
-    b->bytes = capacity;
+    *b = (zro__state_block){ .data = (char *)b + ZRO__STATE_ALIGN, .bytes = capacity };
     if (s->last_block != NULL)
         s->last_block->next = b;
     else
@@ -547,7 +560,7 @@ static zro_status reserve(zro_state *s, size_t bytes)
 
 zro_status zro__state_take(zro_state *s)
 {
-    zro_status st = s->n_taken < s->n_slots ? reserve(s, s->extent - s->taken) : ZRO_OK;
+    zro_status st = s->n_taken < s->n_slots ? zro__state_reserve(s, s->extent - s->taken) : ZRO_OK;
 
     for (; st == ZRO_OK && s->n_taken < s->n_slots; s->n_taken++) {
         zro__state_slot *slot = &s->slots[s->n_taken];
@@ -560,49 +573,37 @@ zro_status zro__state_take(zro_state *s)
     return st;
 }
 
-/* Memory for the next row: once it is announced nothing can fail. */
-static zro_status make_room(zro_state *s, zro_dtype dtype, size_t count)
-{
-    zro_status st = zro__state_take(s);
-
-    return st == ZRO_OK ? reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN) : st;
-}
-
-/* Gives the row that was announced last its memory, and its data if there is some. */
-static zro_status fill_last(zro_state *s, const void *data, zro_status st)
+/* Announces a slot or, without a name, a parameter's data, and gives it memory and data, if there is some.  Memory comes first:
+ * once the row is announced nothing can fail. */
+static zro_status add(zro_state *s, size_t param, const char *slot, zro_dtype dtype, const void *data, size_t count)
 {
     const zro__state_slot *row;
+    zro_status st = zro__state_take(s);
 
     if (st == ZRO_OK)
+        st = zro__state_reserve(s, count * zro_dtype_bytes(dtype) + ZRO__STATE_ALIGN);
+    if (st == ZRO_OK)
+        st = slot != NULL ? zro__state_plan_slot(s, param, slot, dtype, count) : zro__state_plan_data(s, param);
+    if (st == ZRO_OK)
         st = zro__state_take(s);
-    if (st != ZRO_OK)
-        return st;
-    row = &s->slots[s->n_slots - 1];
-    if (data != NULL && row->bytes > 0)
+    row = st == ZRO_OK ? &s->slots[s->n_slots - 1] : NULL;
+    if (row != NULL && data != NULL && row->bytes > 0)
         memcpy(row->data, data, row->bytes);
-    return ZRO_OK;
+    return st;
 }
 
 zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_dtype dtype, const void *data, size_t count)
 {
     zro_status st = check_new_slot(s, param, name, dtype, count);
 
-    if (st == ZRO_OK)
-        st = make_room(s, dtype, count);
-    if (st == ZRO_OK)
-        st = zro__state_plan_slot(s, param, name, dtype, count);
-    return fill_last(s, data, st);
+    return st == ZRO_OK ? add(s, param, name, dtype, data, count) : st;
 }
 
 zro_status zro_state_add_data(zro_state *s, size_t param, const void *data)
 {
-    zro_status st = check_new_data(s, param);
+    zro_status st = check_param(s, param);
 
-    if (st == ZRO_OK)
-        st = make_room(s, s->params[param].dtype, s->params[param].count);
-    if (st == ZRO_OK)
-        st = zro__state_plan_data(s, param);
-    return fill_last(s, data, st);
+    return st == ZRO_OK ? add(s, param, NULL, s->params[param].dtype, data, s->params[param].count) : st;
 }
 
 /* ---- asking for slots ---- */

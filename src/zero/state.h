@@ -20,6 +20,7 @@
 #ifndef ZRO_ZERO_STATE_H
 #define ZRO_ZERO_STATE_H
 
+#include "base/param.h"
 #include "zro.h"
 
 enum {
@@ -88,9 +89,22 @@ typedef struct zro__state_schedule {
 /* Memory of slots that got it together. */
 typedef struct zro__state_block {
     struct zro__state_block *next;
-    char *data;
+    char *data; /* follows the block */
     size_t used, bytes;
 } zro__state_block;
+
+/* The tables of a state. */
+typedef enum zro__state_table {
+    ZRO__STATE_GROUPS,
+    ZRO__STATE_VALUES,
+    ZRO__STATE_PARAMS,
+    ZRO__STATE_SLOTS,
+    ZRO__STATE_SCHEDULES,
+    ZRO__STATE_POSITIONS,
+    ZRO__STATE_NUMBERS,
+    ZRO__STATE_TEXTS,
+    ZRO__STATE_TABLES /* how many there are */
+} zro__state_table;
 
 struct zro_state {
     size_t rule;           /* where the rule's name begins in the text; it is empty for a state without a rule */
@@ -105,12 +119,11 @@ struct zro_state {
     zro__state_number *numbers;   /* the program's */
     char **texts;                 /* blocks of names, which never move: a name that was handed out is valid until destroy */
     size_t n_groups, n_values, n_params, n_slots, n_schedules, n_positions, n_numbers, n_texts, n_blocks;
-    size_t groups_capacity, values_capacity, params_capacity, slots_capacity, texts_capacity;
-    size_t schedules_capacity, positions_capacity, numbers_capacity;
-    size_t text_end;      /* where the next name will begin */
-    size_t n_taken;       /* how many slots have memory; these are the first ones */
-    size_t extent, taken; /* bytes of all slots, and of those that have memory, each slot rounded up to ALIGN */
-    uint64_t bytes;       /* of all slots, without rounding */
+    size_t capacity[ZRO__STATE_TABLES]; /* for how many rows each table has memory */
+    size_t text_end;                    /* where the next name will begin */
+    size_t n_taken;                     /* how many slots have memory; these are the first ones */
+    size_t extent, taken;               /* bytes of all slots, and of those that have memory, each slot rounded up to ALIGN */
+    uint64_t bytes;                     /* of all slots, without rounding */
     zro__state_block *first_block, *last_block;
 };
 
@@ -120,16 +133,22 @@ zro_status zro__state_check(const zro_state *state);
 /* The text of a name; NULL for NONE. */
 const char *zro__state_text(const zro_state *state, size_t name);
 
+/* A parameter of a state in texts. */
+#define ZRO__STATE_PARAM_NAME(state, index) ZRO__PARAM_NAME(zro__state_text(state, (state)->params[index].name), index)
+
 /* Whether this can be a name: UTF-8, not empty, not too long.  `what` says in texts whose name it is.  copy: keeps a name that
  * can be one, for as long as the state lives. */
 zro_status zro__state_check_name(const char *what, const char *name);
 zro_status zro__state_copy_name(zro_state *state, const char *name, size_t *out);
 
-/* Makes one of the state's tables long enough for `need` rows; `what` are its rows in texts. */
-zro_status zro__state_grow(void *table, size_t *capacity, size_t need, size_t row_bytes, const char *what);
+/* Adds an empty block to the text. */
+zro_status zro__state_add_text(zro_state *state);
 
-/* A row of the table of parameters as a program sees it. */
-zro_param zro__state_param_of(const zro__state_param *row, const char *name);
+/* Adds n rows to the end of a table; they must not be in the table itself. */
+zro_status zro__state_append(zro_state *state, zro__state_table table, const void *rows, size_t n);
+
+/* The rows of a table, *n of them, and how many bytes a row has. */
+void *zro__state_rows(const zro_state *state, zro__state_table table, size_t *n, size_t *row_bytes);
 
 /* The index of a value, found by its name or by PyTorch's, in the rule's list; -1 if the rule has none of this name, or is
  * NULL. */
@@ -151,11 +170,14 @@ zro_status zro__state_plan_slot(zro_state *state, size_t param, const char *slot
 /* Announces the data of a parameter, which must have none yet. */
 zro_status zro__state_plan_data(zro_state *state, size_t param);
 
+/* Makes sure that the last block has so many bytes left: the next zro__state_take of so many cannot fail. */
+zro_status zro__state_reserve(zro_state *state, size_t bytes);
+
 /* Gives zeroed memory to all slots that were announced since the last time. */
 zro_status zro__state_take(zro_state *state);
 
 /* As zro_state_broadcast.  whole = 0: ranks other than root get a state in which only slots of one element have data; it can be
- * asked, loaded together with the root's (zro__optim_resume_from) and destroyed, and nothing may be added to it. */
+ * asked, loaded together with the root's (zro__optim_load_from) and destroyed, and nothing may be added to it. */
 zro_status zro__state_broadcast(zro_group *group, zro_state **state, int root, int whole);
 
 /* The i-th slot of a parameter; NULL if there is none. */

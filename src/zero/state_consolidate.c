@@ -69,15 +69,14 @@ static zro_status records_differ(const gathering *g, size_t range, size_t k)
 {
     const zro_range *r = &g->ranges[range];
     const double *mine = g->record + range * g->stride, *theirs = mine - g->stride;
-    char name[ZRO__NAME_BYTES], what[120] = "which slots it has";
+    char what[120] = "which slots it has";
 
     if (k > 0)
         snprintf(what, sizeof what, "its %.60s (%g and %g)", g->opt->rule->slots[k - 1].name, theirs[k], mine[k]);
     return zro__fail(ZRO_ERR_STATE,
                      "%s: rank %d and rank %d, which share parameter %s, disagree about %s; "
                      "its gradient was present on only one of them",
-                     zro__call_name(g->call), (int)r[-1].owner, (int)r->owner,
-                     zro__param_name(g->opt->params[r->param].name, r->param, name), what);
+                     zro__call_name(g->call), (int)r[-1].owner, (int)r->owner, ZRO__OPTIM_PARAM_NAME(g->opt, r->param), what);
 }
 
 /* The owners of one parameter must have the same slots and numbers, such as step.  All ranks get the same answer. */
@@ -116,10 +115,10 @@ static zro_status add_group(zro_state *state, const zro_optim *opt, size_t k)
     return st;
 }
 
-static zro_status add_param(gathering *g, size_t range)
+/* `range` is the parameter's first one. */
+static zro_status add_param(gathering *g, size_t param, size_t range)
 {
     const zro_optim *opt = g->opt;
-    const size_t param = g->ranges[range].param;
     const zro__entry *e = &opt->params[param];
     zro_param copy = *e->param;
     zro_status st;
@@ -145,57 +144,36 @@ static zro_status make_state(gathering *g)
                                     .scale = u->scales == ZRO_ON ? (double)u->scaler.scale : 0,
                                     .growth_tracker = u->scaler.tracker,
                                     .n_skipped = u->n_skipped };
-    size_t group = 0;
+    const zro__plan_param *params = zro__plan_table(g->opt->plan);
+    size_t i = 0;
     zro_status st = zro_state_create(g->opt->rule != NULL ? g->opt->rule->name : "", &g->state);
 
     if (st == ZRO_OK)
         st = zro_state_set_progress(g->state, &progress);
-    if (st == ZRO_OK)
-        st = add_group(g->state, g->opt, 0);
-    for (size_t i = 0; st == ZRO_OK && i < g->n_ranges; i++) {
-        if (i > 0 && g->ranges[i].param == g->ranges[i - 1].param)
-            continue;
-        while (st == ZRO_OK && group < g->ranges[i].group)
-            st = add_group(g->state, g->opt, ++group);
-        if (st == ZRO_OK)
-            st = add_param(g, i);
+    for (size_t k = 0; st == ZRO_OK && k < zro_optim_groups(g->opt); k++) {
+        st = add_group(g->state, g->opt, k);
+        for (; st == ZRO_OK && i < g->opt->n_params && params[i].group == k; i++)
+            st = add_param(g, i, params[i].first_range);
     }
-    while (st == ZRO_OK && group + 1 < zro_optim_groups(g->opt))
-        st = add_group(g->state, g->opt, ++group);
     return st == ZRO_OK ? zro__state_take(g->state) : st;
 }
 
 /* ---- arrays ---- */
 
-/* One array of one range: from the owner's shard to the state. */
-static zro_status gather_array(gathering *g, size_t range, size_t s, char *to)
+/* One array of one range, of a slot or of the parameter's data: from its owner to the state.  All ranks may have the data; the
+ * owner's is what the last step has made. */
+static zro_status gather_array(gathering *g, const zro_range *r, int s, char *to)
 {
-    const zro_range *r = &g->ranges[range];
-    const size_t size = zro_dtype_bytes(zro__slot_type(g->opt, s, g->opt->params[r->param].dtype));
-    zro__shard_group *group = NULL;
-    const zro__piece *piece =
-        r->owner == zro__optim_rank(g->opt) ? zro__shard_find(zro__optim_shard(g->opt), r->param, &group) : NULL;
+    const zro_dtype dtype = g->opt->params[r->param].dtype;
+    const size_t size = zro_dtype_bytes(s == ZRO__DATA_SLOT ? dtype : zro__slot_type(g->opt, (size_t)s, dtype));
 
-    return zro__move(&g->moves, r->owner, piece != NULL ? zro__shard_slot(group, piece, s) : NULL,
-                     to != NULL ? to + r->first * size : NULL, r->count * size);
-}
-
-/* The parameter's own data of one range.  All ranks may have it; the owner's is what the last step has made. */
-static zro_status gather_data(gathering *g, size_t range)
-{
-    const zro_range *r = &g->ranges[range];
-    const zro__entry *e = &g->opt->params[r->param];
-    const size_t size = zro_dtype_bytes(e->dtype);
-    const char *from = e->param->data;
-    char *to = g->gets ? zro__state_data(g->state, r->param)->data : NULL;
-
-    return zro__move(&g->moves, r->owner, from != NULL && r->owner == zro__optim_rank(g->opt) ? from + r->first * size : NULL,
+    return zro__move(&g->moves, r->owner, r->owner == zro__optim_rank(g->opt) ? zro__part_of(g->opt, r, s) : NULL,
                      to != NULL ? to + r->first * size : NULL, r->count * size);
 }
 
 static zro_status gather_range(gathering *g, size_t range)
 {
-    const size_t param = g->ranges[range].param;
+    const zro_range *r = &g->ranges[range];
     zro_status st = ZRO_OK;
     size_t i = 0;
 
@@ -204,13 +182,15 @@ static zro_status gather_range(gathering *g, size_t range)
 
         if (!has_slot(g, range, s))
             continue;
-        data = g->gets ? zro__state_slot_at(g->state, param, i++)->data : NULL;
+        data = g->gets ? zro__state_slot_at(g->state, r->param, i++)->data : NULL;
         if (zro__slot_is_array(g->opt, s))
-            st = gather_array(g, range, s, data);
+            st = gather_array(g, r, (int)s, data);
         else if (g->gets)
             memcpy(data, &g->record[range * g->stride + 1 + s], sizeof(double));
     }
-    return st == ZRO_OK && g->with_data ? gather_data(g, range) : st;
+    if (st == ZRO_OK && g->with_data)
+        st = gather_array(g, r, ZRO__DATA_SLOT, g->gets ? zro__state_data(g->state, r->param)->data : NULL);
+    return st;
 }
 
 /* ---- the whole ---- */
@@ -219,7 +199,7 @@ static zro_status start(gathering *g)
 {
     zro_status st;
 
-    g->ranges = zro__optim_ranges(g->opt, 0, g->opt->n_params, &g->n_ranges);
+    g->ranges = zro__plan_ranges(g->opt->plan, 0, g->opt->n_params, &g->n_ranges);
     g->stride = 1 + (g->opt->rule != NULL ? g->opt->rule->n_slots : 0);
     st = zro__arena_arrays(
         &g->arena, g->opt->account, "a list of what there is to consolidate",
@@ -264,7 +244,7 @@ static zro_status consolidate(gathering *g, zro_status st)
     return st == ZRO_OK ? zro__moves_send(&g->moves) : st;
 }
 
-static zro_status consolidate_to(zro_optim *opt, zro__call call, int to, int with_data, zro_state **out)
+zro_status zro__optim_gather_to(zro_optim *opt, zro__call call, int to, int with_data, zro_state **out)
 {
     gathering g = { .opt = opt, .call = call, .to = to, .with_data = with_data };
     zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL), mine = ZRO_OK;
@@ -296,15 +276,10 @@ static zro_status consolidate_to(zro_optim *opt, zro__call call, int to, int wit
 
 zro_status zro_optim_consolidate(zro_optim *opt, int to, zro_state **out)
 {
-    return consolidate_to(opt, ZRO__CALL_CONSOLIDATE, to, 0, out);
+    return zro__optim_gather_to(opt, ZRO__CALL_CONSOLIDATE, to, 0, out);
 }
 
 zro_status zro_optim_consolidate_with_data(zro_optim *opt, int to, zro_state **out)
 {
-    return consolidate_to(opt, ZRO__CALL_CONSOLIDATE, to, 1, out);
-}
-
-zro_status zro__optim_gather_to(zro_optim *opt, int to, zro_state **out)
-{
-    return consolidate_to(opt, ZRO__CALL_SAVE, to, 1, out);
+    return zro__optim_gather_to(opt, ZRO__CALL_CONSOLIDATE, to, 1, out);
 }

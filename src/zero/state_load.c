@@ -19,8 +19,6 @@
 #include "zero/state.h"
 #include "zero/state_move.h"
 
-enum { EVERY_RANK = -1 };
-
 /* One load on this rank. */
 typedef struct loading {
     zro_optim *opt;
@@ -31,15 +29,10 @@ typedef struct loading {
     const zro__state_value *left_out; /* the first value that the rule does not have, or NULL */
     size_t n_left_out;                /* how many of them there are */
     int has_data;                     /* the state has the data of a parameter */
-    int root;                         /* the rank that has the arrays of the state, or EVERY_RANK */
+    int root;                         /* the rank that has the arrays of the state, or ZRO__EVERY_RANK */
     zro__moves moves;                 /* of these arrays */
     zro__arena arena;
 } loading;
-
-static const char *name_of(const zro_optim *opt, size_t param, char *buffer)
-{
-    return zro__param_name(opt->params[param].name, param, buffer);
-}
 
 /* The text begins with the call that the program has made: zro_optim_load or zro_optim_resume. */
 static __attribute__((format(printf, 2, 3))) zro_status refuse(const loading *l, const char *format, ...)
@@ -87,15 +80,14 @@ static zro_status check_shape(const loading *l, size_t i)
     const zro__entry *e = &l->opt->params[i];
     const zro__state_param *p = &l->state->params[i];
     const char *name = zro__state_text(l->state, p->name);
-    char buffer[ZRO__NAME_BYTES];
 
     if (name != NULL && e->name != NULL && strcmp(name, e->name) != 0)
         return refuse(l, "parameter %zu is %s in the state, %s in the optimizer", i, name, e->name);
     if (p->n_dims != e->param->n_dims || memcmp(p->shape, e->param->shape, p->n_dims * sizeof *p->shape) != 0)
-        return refuse(l, "parameter %s has another shape in the state: %zu elements, not %zu", name_of(l->opt, i, buffer),
+        return refuse(l, "parameter %s has another shape in the state: %zu elements, not %zu", ZRO__OPTIM_PARAM_NAME(l->opt, i),
                       p->count, e->count);
     if (p->dtype != e->dtype)
-        return refuse(l, "parameter %s is %s in the state, %s in the optimizer", name_of(l->opt, i, buffer),
+        return refuse(l, "parameter %s is %s in the state, %s in the optimizer", ZRO__OPTIM_PARAM_NAME(l->opt, i),
                       zro_dtype_name(p->dtype), zro_dtype_name(e->dtype));
     return ZRO_OK;
 }
@@ -106,8 +98,7 @@ static zro_status check_slot(const loading *l, const zro__state_slot *slot, cons
 {
     const zro_optim *opt = l->opt;
     const zro__entry *e = &opt->params[slot->param];
-    char buffer[ZRO__NAME_BYTES];
-    const char *name = name_of(opt, slot->param, buffer);
+    const char *name = ZRO__OPTIM_PARAM_NAME(opt, slot->param);
     const int is_array = s >= 0 && zro__slot_is_array(opt, (size_t)s);
     zro_dtype type;
 
@@ -128,7 +119,6 @@ static zro_status check_slots(loading *l, size_t param, size_t group)
     const zro_optim *opt = l->opt;
     const zro_state *state = l->state;
     uint32_t bits = 0, rest;
-    char buffer[ZRO__NAME_BYTES];
     zro_status st = ZRO_OK;
 
     for (size_t i = state->params[param].slots.first; st == ZRO_OK && i != ZRO__STATE_NONE; i = state->slots[i].next) {
@@ -142,7 +132,7 @@ static zro_status check_slots(loading *l, size_t param, size_t group)
     rest = bits & ~((uint32_t)1 << ZRO__MASTER);
     for (size_t s = 0; st == ZRO_OK && rest != 0 && s < opt->rule->n_slots; s++)
         if ((rest >> s & 1) == 0 && opt->rule->slots[s].only_with == NULL)
-            st = refuse(l, "the state of parameter %s has no %s", name_of(opt, param, buffer), opt->rule->slots[s].name);
+            st = refuse(l, "the state of parameter %s has no %s", ZRO__OPTIM_PARAM_NAME(opt, param), opt->rule->slots[s].name);
     return st;
 }
 
@@ -315,25 +305,16 @@ static void load_piece(loading *l, zro__shard_group *g, zro__piece *p)
 
 /* ---- arrays ---- */
 
-/* This rank's memory for a range's part of an array: of a slot, or the parameter's data. */
-static char *find_place(const loading *l, const zro_range *r, const zro__state_slot *slot)
-{
-    zro__shard_group *group = NULL;
-    const zro__piece *p = zro__shard_find(zro__optim_shard(l->opt), r->param, &group);
-
-    if (slot->name == ZRO__STATE_NONE)
-        return (char *)p->param->data + r->first * zro_dtype_bytes(slot->dtype);
-    return zro__shard_slot(group, p, (size_t)zro__optim_find_slot(l->opt, zro__state_text(l->state, slot->name)));
-}
-
 static zro_status load_array(loading *l, const zro_range *r, const zro__state_slot *slot)
 {
     const size_t size = zro_dtype_bytes(slot->dtype), bytes = r->count * size;
     const int rank = zro__optim_rank(l->opt), mine = r->owner == rank;
-    const char *from = l->root == EVERY_RANK || l->root == rank ? (const char *)slot->data + r->first * size : NULL;
-    char *to = mine && bytes > 0 ? find_place(l, r, slot) : NULL;
+    const char *from = l->root == ZRO__EVERY_RANK || l->root == rank ? (const char *)slot->data + r->first * size : NULL;
+    const char *name = zro__state_text(l->state, slot->name);
+    char *to =
+        mine && bytes > 0 ? zro__part_of(l->opt, r, name != NULL ? zro__optim_find_slot(l->opt, name) : ZRO__DATA_SLOT) : NULL;
 
-    if (l->root != EVERY_RANK && l->root != r->owner)
+    if (l->root != ZRO__EVERY_RANK && l->root != r->owner)
         return zro__move(&l->moves, l->root, from, to, bytes);
     if (to != NULL)
         memcpy(to, from, bytes);
@@ -353,9 +334,9 @@ static zro_status load_range(loading *l, const zro_range *r)
 
 static zro_status load_ranges(loading *l, int rank)
 {
-    const zro_range *ranges = NULL;
-    size_t n = 0;
-    zro_status st = zro_plan_ranges(l->opt->plan, rank, &ranges, &n);
+    size_t n;
+    const zro_range *ranges = zro__plan_owned(l->opt->plan, rank, &n);
+    zro_status st = ZRO_OK;
 
     l->moves.to = rank;
     for (size_t i = 0; st == ZRO_OK && i < n; i++)
@@ -386,7 +367,7 @@ static zro_status load_arrays(loading *l)
     const int me = zro__optim_rank(l->opt);
     zro_status st = ZRO_OK;
 
-    if (l->root == EVERY_RANK)
+    if (l->root == ZRO__EVERY_RANK)
         return copy_ranges(l, me);
     for (int rank = 0; st == ZRO_OK && rank < zro__optim_ranks(l->opt); rank++)
         if (rank != l->root)
@@ -439,14 +420,14 @@ static void load(loading *l)
     }
 }
 
-static zro_status load_from(zro_optim *opt, const zro_state *state, int root, zro__call call)
+zro_status zro__optim_load_from(zro_optim *opt, const zro_state *state, int root, zro__call call)
 {
     loading l = { .opt = opt, .state = state, .root = root, .moves = { .opt = opt, .call = call } };
     const size_t n = zro_optim_groups(opt);
     const zro__array arrays[] = { { &l.values, n * zro_optim_values(opt), sizeof *l.values },
                                   { &l.first_lr, n, sizeof *l.first_lr },
                                   { &l.needed, n, sizeof *l.needed },
-                                  { &l.moves.parts, root != EVERY_RANK ? ZRO__MOVE_BATCH : 0, sizeof *l.moves.parts } };
+                                  { &l.moves.parts, root != ZRO__EVERY_RANK ? ZRO__MOVE_BATCH : 0, sizeof *l.moves.parts } };
     zro_status st = zro__optim_enter(opt, ZRO__TURN_OF_ALL);
 
     if (st != ZRO_OK)
@@ -471,10 +452,5 @@ static zro_status load_from(zro_optim *opt, const zro_state *state, int root, zr
 
 zro_status zro_optim_load(zro_optim *opt, const zro_state *state)
 {
-    return load_from(opt, state, EVERY_RANK, ZRO__CALL_LOAD);
-}
-
-zro_status zro__optim_resume_from(zro_optim *opt, const zro_state *state, int root)
-{
-    return load_from(opt, state, root, ZRO__CALL_RESUME);
+    return zro__optim_load_from(opt, state, ZRO__EVERY_RANK, ZRO__CALL_LOAD);
 }

@@ -58,3 +58,14 @@ zro_status zro__move(zro__moves *m, int source, const void *from, void *to, size
     m->bytes += bytes;
     return m->n_parts == ZRO__MOVE_BATCH ? zro__moves_send(m) : ZRO_OK;
 }
+
+char *zro__part_of(const zro_optim *opt, const zro_range *r, int slot)
+{
+    zro__shard_group *group = NULL;
+    const zro__entry *e = &opt->params[r->param];
+    const zro__piece *piece = slot != ZRO__DATA_SLOT ? zro__shard_find(zro__optim_shard(opt), r->param, &group) : NULL;
+
+    if (slot != ZRO__DATA_SLOT)
+        return zro__shard_slot(group, piece, (size_t)slot);
+    return e->param->data != NULL ? (char *)e->param->data + r->first * zro_dtype_bytes(e->dtype) : NULL;
+}

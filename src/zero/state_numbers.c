@@ -19,16 +19,12 @@ static zro__state_number *find(const zro_state *s, const char *name)
 }
 
 /* Adds a row to a table of numbers. */
-static zro_status add(zro_state *s, zro__state_number **table, size_t *n, size_t *capacity, const char *name, double value)
+static zro_status add(zro_state *s, zro__state_table table, const char *name, double value)
 {
     zro__state_number row = { .value = value };
-    zro_status st = zro__state_grow(table, capacity, *n + 1, sizeof row, "numbers");
+    zro_status st = zro__state_copy_name(s, name, &row.name);
 
-    if (st == ZRO_OK)
-        st = zro__state_copy_name(s, name, &row.name);
-    if (st == ZRO_OK)
-        (*table)[(*n)++] = row;
-    return st;
+    return st == ZRO_OK ? zro__state_append(s, table, &row, 1) : st;
 }
 
 zro_status zro_state_set_number(zro_state *s, const char *name, double value)
@@ -45,7 +41,7 @@ zro_status zro_state_set_number(zro_state *s, const char *name, double value)
     }
     if (s->n_numbers == MAX_NUMBERS)
         return zro__fail(ZRO_ERR_INVALID, "number \"%s\": a state has at most %d numbers", name, MAX_NUMBERS);
-    return add(s, &s->numbers, &s->n_numbers, &s->numbers_capacity, name, value);
+    return add(s, ZRO__STATE_NUMBERS, name, value);
 }
 
 zro_status zro_state_get_number(const zro_state *s, const char *name, double *value)
@@ -70,12 +66,8 @@ zro_status zro__state_add_schedule(zro_state *s, const char *kind, size_t n_chil
     zro_status st = zro__state_check_name("a schedule's kind", kind);
 
     if (st == ZRO_OK)
-        st = zro__state_grow(&s->schedules, &s->schedules_capacity, s->n_schedules + 1, sizeof row, "schedules");
-    if (st == ZRO_OK)
         st = zro__state_copy_name(s, kind, &row.kind);
-    if (st == ZRO_OK)
-        s->schedules[s->n_schedules++] = row;
-    return st;
+    return st == ZRO_OK ? zro__state_append(s, ZRO__STATE_SCHEDULES, &row, 1) : st;
 }
 
 zro_status zro__state_add_position(zro_state *s, const char *name, double value)
@@ -83,7 +75,7 @@ zro_status zro__state_add_position(zro_state *s, const char *name, double value)
     zro_status st = zro__state_check_name("a schedule's number", name);
 
     if (st == ZRO_OK)
-        st = add(s, &s->positions, &s->n_positions, &s->positions_capacity, name, value);
+        st = add(s, ZRO__STATE_POSITIONS, name, value);
     if (st == ZRO_OK)
         s->schedules[s->n_schedules - 1].n++;
     return st;

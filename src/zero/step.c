@@ -31,13 +31,13 @@ static void say_stepped(zro_optim *opt)
 /* Says once that parameters were frozen, or are trained again; of several at a time it names the first. */
 static void say_frozen(const zro_optim *opt, size_t index, size_t n)
 {
-    char name[ZRO__NAME_BYTES], more[64] = "";
+    char more[64] = "";
 
     if (n == 0)
         return;
     if (n > 1)
         snprintf(more, sizeof more, " (and %zu others changed)", n - 1);
-    zro__log(&opt->settings, ZRO_LOG_WARN, "parameter %s %s%s", zro__param_name(opt->params[index].name, index, name),
+    zro__log(&opt->settings, ZRO_LOG_WARN, "parameter %s %s%s", ZRO__OPTIM_PARAM_NAME(opt, index),
              opt->params[index].trains ? "is trained again" : "was frozen: it keeps its value and its state", more);
 }
 
@@ -114,11 +114,15 @@ static zro_status check_made(const zro_optim *opt, const void *user, int publish
 /* `st` is the result of the program's closure; if it failed all ranks hear of it. */
 static zro_status step(zro_optim *opt, zro_status st, void *user, int publishes)
 {
-    const int overlaps = zro__updater_overlaps(&opt->updater);
+    const int overlaps = opt != NULL && zro__updater_overlaps(&opt->updater);
     const zro__turn turn = { .deed = publishes ? ZRO__STEP : ZRO__STEP_LOCAL };
     zro__claim claim = { 0 };
-    zro_status met = overlaps ? check_made(opt, user, publishes) : ZRO_OK, opened;
+    zro_status met = zro__optim_check_threads(opt), opened;
 
+    if (met != ZRO_OK)
+        return met;
+    if (overlaps)
+        met = check_made(opt, user, publishes);
     if (met == ZRO_OK)
         met = zro__cycle_turn(opt->cycle, &opt->updater, turn);
     if (met == ZRO_OK && !overlaps)
@@ -147,9 +151,7 @@ zro_status zro_optim_set_user(zro_optim *opt, void *user)
 
 zro_status zro_optim_step_local(zro_optim *opt, void *user)
 {
-    zro_status st = zro__optim_check_threads(opt);
-
-    return st == ZRO_OK ? step(opt, st, user, 0) : st;
+    return step(opt, ZRO_OK, user, 0);
 }
 
 zro_status zro_optim_publish(zro_optim *opt)
@@ -165,9 +167,7 @@ zro_status zro_optim_publish(zro_optim *opt)
 
 zro_status zro_optim_step(zro_optim *opt, void *user)
 {
-    zro_status st = zro__optim_check_threads(opt);
-
-    return st == ZRO_OK ? step(opt, st, user, 1) : st;
+    return step(opt, ZRO_OK, user, 1);
 }
 
 /* Calls the closure.  If it fails the error text is its own; if not, the text of an earlier failure stays. */
@@ -187,13 +187,6 @@ static zro_status call_closure(zro_closure_fn fn, void *user, double *loss)
     return zro__fail(st, "the closure failed: %s", why);
 }
 
-zro_status zro__optim_vote_closure(zro_optim *opt, zro_status st)
-{
-    zro_status entered = zro__optim_enter(opt, (zro__turn){ .deed = ZRO__CLOSURE });
-
-    return entered == ZRO_OK ? zro__optim_leave(opt, zro__cycle_vote(opt->cycle, ZRO__CALL_STEP, st)) : entered;
-}
-
 zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_user, void *user, double *loss)
 {
     double value = NAN;
@@ -203,7 +196,7 @@ zro_status zro_optim_step_closure(zro_optim *opt, zro_closure_fn fn, void *fn_us
         return st;
     st = call_closure(fn, fn_user, &value);
     if (zro__updater_overlaps(&opt->updater)) /* the step itself does not ask the others any more */
-        st = zro__optim_vote_closure(opt, st);
+        st = zro__optim_vote(opt, ZRO__CLOSURE, ZRO__CALL_STEP, st);
     st = step(opt, st, user, 1);
     if (loss != NULL)
         *loss = value;
