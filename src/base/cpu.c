@@ -51,7 +51,7 @@ size_t zro__cpu_prefetch(void)
     return 0;
 }
 
-/* On AMD's processors with AVX-512 the pass gains by prefetching the next tile, and no more: where the bus is fast it is 5 to 10 %
+/* On AMD's processors with AVX-512 the pass gains by prefetching the next tile, and no more: where the bus is fast it is up to 5 %
  * slower without that, and 10 to 15 % slower with 512 elements (Zen 4). */
 size_t zro__cpu_prefetch_fused(void)
 {
