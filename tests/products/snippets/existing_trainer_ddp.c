@@ -7,7 +7,7 @@ enum { COUNT = 3000, STEPS = 2000 };
 static struct {
     float *params_memory, *grads_memory;
     size_t num_parameters;
-} model = { NULL, NULL, COUNT };
+} m = { NULL, NULL, COUNT };
 
 static void model_forward(void *unused)
 {
@@ -17,10 +17,10 @@ static void model_forward(void *unused)
 static void model_backward(void *unused)
 {
     (void)unused;
-    if (model.grads_memory == NULL)
-        model.grads_memory = malloc(COUNT * sizeof(float));
+    if (m.grads_memory == NULL)
+        m.grads_memory = malloc(COUNT * sizeof(float));
     for (size_t i = 0; i < COUNT; i++)
-        model.grads_memory[i] = model.params_memory[i] - 3;
+        m.grads_memory[i] = m.params_memory[i] - 3;
 }
 
 int main(void)
@@ -30,13 +30,13 @@ int main(void)
     zro_value values[] = { { "lr", 0.01 }, { "weight_decay", 0 } };
     zro_param_group group = { .params = &all, .n = 1, .values = values, .n_values = 2 };
 
-    model.params_memory = calloc(COUNT, sizeof(float));
+    m.params_memory = calloc(COUNT, sizeof(float));
     zro_must(zro_group_create_env(NULL, &ranks));
-    zro_param_make(&all, "model", ZRO_F32, model.params_memory, NULL, 1, &model.num_parameters);
+    zro_param_make(&all, "model", ZRO_F32, m.params_memory, NULL, 1, &m.num_parameters);
     /* SNIPPET */
-    fprintf(stderr, "w = %.1f\n", (double)model.params_memory[COUNT - 1]);
+    fprintf(stderr, "w = %.1f\n", (double)m.params_memory[COUNT - 1]);
     zro_group_destroy(ranks);
-    free(model.params_memory);
-    free(model.grads_memory);
+    free(m.params_memory);
+    free(m.grads_memory);
     return 0;
 }
