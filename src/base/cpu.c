@@ -1,6 +1,8 @@
 /* What depends on the processor: see cpu.h. */
 #include "base/cpu.h"
 
+#include "base/kernels.h"
+
 #if defined(__x86_64__)
 
 #include <cpuid.h>
@@ -51,14 +53,14 @@ size_t zro__cpu_prefetch(void)
     return 0;
 }
 
-/* On AMD's processors with AVX-512 the pass gains by prefetching the next tile, and no more: where the bus is fast it is up to 5 %
- * slower without that, and 10 to 15 % slower with 512 elements (Zen 4). */
+/* On AMD's processors with AVX-512 the pass is fastest if it prefetches just the next tile: with nothing ahead it is up to 5 % slower
+ * where the memory is fast, with 512 elements ahead 10 to 15 % (Zen 4; on Zen 5, 512 were measured to be 1 to 3 % better than
+ * nothing, and the next tile was not tried). */
 size_t zro__cpu_prefetch_fused(void)
 {
-    enum { NEXT_TILE = 64 };
     const size_t ahead = zro__cpu_prefetch();
 
-    return ahead == 0 && zro__cpu_best() == ZRO_KERNELS_AVX512 ? NEXT_TILE : ahead;
+    return ahead == 0 && zro__cpu_best() == ZRO_KERNELS_AVX512 ? ZRO__TILE : ahead;
 }
 
 #if defined(__x86_64__) || defined(__i386__)

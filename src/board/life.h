@@ -49,6 +49,7 @@ void zro__life_release(zro__holder *holder);
 void zro__life_mark_alive(zro__life *life);
 void zro__life_mark_dead(zro__life *life);
 
+/* Whether the rank is dead: its word says so, or it has not taken its word and its process has ended. */
 int zro__life_is_dead(zro__life *life);
 
 /* Whether a process is gone, or dead and not yet reaped, by its number in /proc; without /proc none is. */

@@ -323,7 +323,7 @@ void *zro__address(zro__view *view, uint64_t offset, size_t bytes, zro__map *bor
 
 void zro__pin(zro__view *view, const void *address)
 {
-    zro__map kept;
+    zro__map kept; /* nobody needs it: it is never unmapped */
 
     pthread_mutex_lock(&view->lock);
     view->pinned = 1;

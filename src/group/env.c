@@ -132,6 +132,15 @@ int zro__env_mpi_tasks(const char **name)
 
 /* ---- the ranks ---- */
 
+/* A group of one rank. */
+static zro_status create_alone(const zro_group_config *c, zro_group **out)
+{
+    unsigned char ticket[ZRO_TICKET_BYTES];
+    zro_status st = zro_group_ticket(c, 0, 1, ticket);
+
+    return st == ZRO_OK ? zro_group_create_tickets(c, 0, 1, ticket, out) : st;
+}
+
 /* A config that was refused `before` is brought to the others, who would wait otherwise. */
 static zro_status create_met(const zro_group_config *c, int rank, int size, int fd, zro_status before, zro_group **out)
 {
@@ -222,7 +231,6 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
 {
     run r = { .size = 0, .rank = 0, .meet = -1 };
     zro_group_config c;
-    unsigned char ticket[ZRO_TICKET_BYTES]; /* of a group of one */
     int32_t *cells = NULL;
     int ranks = 0;
     zro_status st;
@@ -242,8 +250,8 @@ zro_status zro_group_create_env(const zro_group_config *config, zro_group **out)
         st = zro_mpi_create_world(&c, st, out);
     else if (r.meet >= 0)
         st = create_met(&c, (int)r.rank, (int)r.size, (int)r.meet, st, out);
-    else if (st == ZRO_OK && (st = zro_group_ticket(&c, 0, 1, ticket)) == ZRO_OK)
-        st = zro_group_create_tickets(&c, 0, 1, ticket, out);
+    else if (st == ZRO_OK)
+        st = create_alone(&c, out);
     zro__free(cells);
     if (st == ZRO_OK)
         (*out)->is_expected = 1;

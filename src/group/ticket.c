@@ -35,30 +35,57 @@ static const char magic[8] = "zrotick3";
 /* Grows when ranks must agree about something new that neither the version nor the numbers below show. */
 enum { PROTOCOL = 1 };
 
-#define SIZE(type) sizeof(zro__##type)
-#define AT(type, field) offsetof(zro__##type, field)
-
 /* What the ranks of a group must have in common to read each other's memory and messages: sizes, offsets, and the layout of a
  * group with near and far ranks. */
 static uint64_t layout_of_build(void)
 {
-    const uint64_t structs[] = { SIZE(ticket),      AT(ticket, sum),   SIZE(world),          AT(world, notice),
-                                 AT(world, next),   AT(world, lives),  SIZE(life),           AT(life, word),
-                                 AT(life, came),    SIZE(notice),      AT(notice, text),     SIZE(control),
-                                 AT(control, code), AT(control, text), AT(control, leavers), AT(control, member),
-                                 SIZE(header),      AT(header, flags), AT(header, handle),   AT(header, count),
-                                 AT(header, in),    SIZE(slot),        AT(slot, done),       AT(slot, begun),
-                                 AT(slot, noticed), AT(slot, ring),    AT(slot, payload) };
-    uint64_t hash = zro__hash(ZRO__HASH_START, zro_version(), strlen(zro_version()));
     zro__layout group;
 
     zro__group_layout(7, 3, 1 << 20, &group);
     {
-        const uint64_t numbers[] = { PROTOCOL,           ZRO__RING,           ZRO__NOTICES,         ZRO__CALL_COUNT,
-                                     ZRO__CARRIER_DEPTH, zro__rings_chunk(2), zro__rings_chunk(64), group.chunk,
-                                     group.rings,        group.fars,          group.far_bytes,      group.bytes };
+        const uint64_t numbers[] = {
+            PROTOCOL,
+            sizeof(zro__ticket),
+            offsetof(zro__ticket, sum),
+            sizeof(zro__world),
+            offsetof(zro__world, notice),
+            offsetof(zro__world, next),
+            offsetof(zro__world, lives),
+            sizeof(zro__life),
+            offsetof(zro__life, word),
+            offsetof(zro__life, came),
+            sizeof(zro__notice),
+            offsetof(zro__notice, text),
+            sizeof(zro__control),
+            offsetof(zro__control, code),
+            offsetof(zro__control, text),
+            offsetof(zro__control, leavers),
+            offsetof(zro__control, member),
+            sizeof(zro__header),
+            offsetof(zro__header, flags),
+            offsetof(zro__header, handle),
+            offsetof(zro__header, count),
+            offsetof(zro__header, in),
+            sizeof(zro__slot),
+            offsetof(zro__slot, done),
+            offsetof(zro__slot, begun),
+            offsetof(zro__slot, noticed),
+            offsetof(zro__slot, ring),
+            offsetof(zro__slot, payload),
+            ZRO__RING,
+            ZRO__NOTICES,
+            ZRO__CALL_COUNT,
+            ZRO__CARRIER_DEPTH,
+            zro__rings_chunk(2),
+            zro__rings_chunk(64),
+            group.chunk,
+            group.rings,
+            group.fars,
+            group.far_bytes,
+            group.bytes,
+        };
 
-        return zro__hash(zro__hash(hash, structs, sizeof structs), numbers, sizeof numbers);
+        return zro__hash(zro__hash(ZRO__HASH_START, zro_version(), strlen(zro_version())), numbers, sizeof numbers);
     }
 }
 

@@ -53,12 +53,17 @@ static queue *take_queues(zro__far_messages *d, zro__far_pair *pair)
 {
     queue *q = pair->queues;
 
-    if (q != NULL || (q = zro__buffers_take(&d->buffers, QUEUES * sizeof *q)) == NULL)
+    if (q != NULL)
         return q;
+    q = zro__buffers_take(&d->buffers, QUEUES * sizeof *q);
+    if (q == NULL)
+        return NULL;
     memset(q, 0, QUEUES * sizeof *q);
-    for (int i = 0; i < QUEUES * DEPTH; i++)
-        q[i / DEPTH].request[i % DEPTH].state = ZRO_LINK_DONE;
-    return pair->queues = q;
+    for (int i = 0; i < QUEUES; i++)
+        for (int k = 0; k < DEPTH; k++)
+            q[i].request[k].state = ZRO_LINK_DONE;
+    pair->queues = q;
+    return q;
 }
 
 /* Gives the queues of a pair without messages back; takes NULL.  Nobody may wait for their words. */
@@ -273,15 +278,14 @@ static int give_up_pair(zro__far_messages *d, zro__far_pair *pair)
 {
     int kept = 0;
 
-    for (int i = 0; pair->queues != NULL && i < QUEUES * DEPTH; i++) {
-        queue *q = &pair->queues[i / DEPTH];
-
-        if (zro__request_settle(&d->program_link->link, &q->request[i % DEPTH]))
-            continue;
-        kept = 1;
-        if (!q->buffered[i % DEPTH])
-            zro__pin(d->view, q->at[i % DEPTH]);
-    }
+    for (queue *q = pair->queues; q != NULL && q < pair->queues + QUEUES; q++)
+        for (int i = 0; i < DEPTH; i++) {
+            if (zro__request_settle(&d->program_link->link, &q->request[i]))
+                continue;
+            kept = 1;
+            if (!q->buffered[i])
+                zro__pin(d->view, q->at[i]);
+        }
     return kept;
 }
 
@@ -296,9 +300,9 @@ int zro__far_messages_uses_arrays(const zro__far_messages *d)
     int uses = 0;
 
     for (const zro__far_pair *pair = d->pairs; pair < d->pairs + d->n; pair++)
-        for (int i = 0; pair->queues != NULL && i < QUEUES * DEPTH; i++)
-            uses |= !pair->queues[i / DEPTH].buffered[i % DEPTH]
-                    && zro__request_is_open(&pair->queues[i / DEPTH].request[i % DEPTH]);
+        for (const queue *q = pair->queues; q != NULL && q < pair->queues + QUEUES; q++)
+            for (int i = 0; i < DEPTH; i++)
+                uses |= !q->buffered[i] && zro__request_is_open(&q->request[i]);
     return uses;
 }
 
@@ -307,11 +311,11 @@ void zro__far_messages_close(zro__far_messages *d)
     for (zro__far_pair *pair = d->pairs; pair < d->pairs + d->n; pair++) {
         if (give_up_pair(d, pair))
             continue;
-        for (int i = 0; pair->queues != NULL && i < QUEUES; i++) {
-            free_until(d, &pair->queues[i], pair->queues[i].begun);
-            if (pair->queues[i].next != NULL)
-                zro__buffers_give(&d->buffers, pair->queues[i].next);
-            pair->queues[i].next = NULL;
+        for (queue *q = pair->queues; q != NULL && q < pair->queues + QUEUES; q++) {
+            free_until(d, q, q->begun);
+            if (q->next != NULL)
+                zro__buffers_give(&d->buffers, q->next);
+            q->next = NULL;
         }
         drop_queues(d, pair);
     }

@@ -26,7 +26,7 @@
 /* What this rank has for messages to and from one far rank. */
 typedef struct zro__far_pair {
     int peer;                      /* its rank in the first group */
-    struct zro__far_queue *queues; /* NULL: it has no messages */
+    struct zro__far_queue *queues; /* three of them (far_messages.c); NULL: it has no messages */
     const char *failure;           /* why the link has failed, "" if it did not say, or NULL */
 } zro__far_pair;
 

@@ -82,7 +82,7 @@ typedef struct far_rank {
 
 struct zro__far {
     zro__far_config config;
-    const zro_link *link; /* of the config's */
+    const zro_link *link; /* the functions of config.program_link, called under its lock */
     zro__far_table table;
     zro__far_messages data;
     uint64_t channel;    /* the first of the group's */
@@ -233,13 +233,13 @@ static void write_letter(letter *l, uint32_t kind, zro_status code, uint64_t tag
 static void take_arrival(zro__far *far, far_rank *f, const message *m, const void *payload)
 {
     uint64_t number = zro__arrived(f->mirror.arrived) + 1;
-    char *own = (char *)inbox_of(far, f) + far->inbox_stride - (2 - number % 2) * far->table.short_bytes;
+    char *short_payload = (char *)inbox_of(far, f) + far->inbox_stride - (2 - number % 2) * far->table.short_bytes;
 
     if (m->header.number != number) {
         fail(far, f, "it sent an arrival out of turn");
         return;
     }
-    f->mirror.payload[number % 2] = f->long_body != NULL ? payload : memcpy(own, payload, m->bytes);
+    f->mirror.payload[number % 2] = f->long_body != NULL ? payload : memcpy(short_payload, payload, m->bytes);
     f->long_payload[number % 2] = f->long_body;
     f->long_body = NULL;
     zro__post(zro__arrival_write(f->mirror.arrived, &m->header), number);
@@ -298,7 +298,8 @@ static int has_body(zro__far *far, far_rank *f, const message *m)
 /* Whether a control message has come as a whole: its body is *data then. */
 static int has_message(zro__far *far, far_rank *f, message *m, const char **data)
 {
-    const size_t *bytes = &f->incoming.head.bytes, most = far->table.short_bytes;
+    const size_t most = far->table.short_bytes;
+    size_t bytes;
 
     if (f == far->cancelled_for && zro__request_state(&f->incoming.head) == ZRO_LINK_FAILED) {
         /* The link has cancelled the receive, at once or later.  If it failed for another reason, so will the next one. */
@@ -307,7 +308,8 @@ static int has_message(zro__far *far, far_rank *f, message *m, const char **data
     }
     if (f->mirror.failure != NULL || !is_done(far, f, &f->incoming.head))
         return 0;
-    if (*bytes < sizeof *m || m->bytes > ZRO__PAYLOAD_BYTES || *bytes != sizeof *m + (m->bytes > most ? 0 : m->bytes))
+    bytes = f->incoming.head.bytes;
+    if (bytes < sizeof *m || m->bytes > ZRO__PAYLOAD_BYTES || bytes != sizeof *m + (m->bytes > most ? 0 : m->bytes))
         return fail(far, f, "it sent what is no message of this library");
     if (m->bytes > most && !has_body(far, f, m))
         return 0;
@@ -342,15 +344,18 @@ static void poll_all(void *self)
         return;
     if (atomic_load_explicit(&link->want, memory_order_relaxed) > 0 || pthread_mutex_trylock(&link->lock) != 0)
         return;
-    link->link.poll(link->link.self);
+    far->link->poll(far->link->self);
     for (int i = 0; i < far->n_far; i++) {
         far_rank *f = &far->ranks[i];
+        int has_head;
 
         collect_control(far, f);
         zro__far_messages_collect(&far->data, i);
         if (f->pair->failure != NULL)
             fail(far, f, f->pair->failure);
-        if (is_done(far, f, &f->arrival.head) & is_done(far, f, &f->arrival.body))
+        /* This rank's last arrival has gone to it when head and body have.  Both are asked: either may show that the link failed. */
+        has_head = is_done(far, f, &f->arrival.head);
+        if (is_done(far, f, &f->arrival.body) && has_head)
             f->mirror.told = far->last_head;
         told &= f->mirror.told == far->last_head;
     }
@@ -403,13 +408,19 @@ static void send_arrival(void *self, const zro__header *header, const void *payl
     zro__program_link_unlock(far->config.program_link);
 }
 
-/* Whether one of n parcels, of which each is `stride` bytes behind the one before it, is still on its way. */
+/* Whether it is still on its way. */
+static int is_open(const parcel *p)
+{
+    return zro__request_is_open(&p->head) || zro__request_is_open(&p->body);
+}
+
+/* Whether one of n parcels is, of which each is `stride` bytes behind the one before it. */
 static int any_is_open(const parcel *first, size_t stride, int n)
 {
     int open = 0;
 
-    for (const parcel *p = first; n-- > 0; p = (const void *)((const char *)p + stride))
-        open |= zro__request_is_open(&p->head) || zro__request_is_open(&p->body);
+    for (int i = 0; i < n; i++)
+        open |= is_open((const void *)((const char *)first + (size_t)i * stride));
     return open;
 }
 
@@ -489,7 +500,7 @@ static void drop_notices(zro__far *far, far_rank *f, int give_up)
     for (notice **at = &f->notices; *at != NULL;) {
         notice *n = *at;
 
-        if (give_up ? !settle(far->link, &n->parcel) : any_is_open(&n->parcel, 0, 1)) {
+        if (give_up ? !settle(far->link, &n->parcel) : is_open(&n->parcel)) {
             at = &n->next;
             continue;
         }
@@ -516,7 +527,7 @@ void zro__far_notice(zro__far *far, int index, uint64_t key, uint64_t number, zr
         if (f->mirror.failure == NULL)
             send_parcel(far, f, &n->letter.head, n->letter.text, &n->parcel);
         if (code != ZRO_OK)
-            poll_until_gone(far->link, &n->parcel, 0, 1, VERDICT_NAPS);
+            poll_until_gone(far->link, &n->parcel, sizeof n->parcel, 1, VERDICT_NAPS);
     } else {
         fail(far, f, "out of memory: a notice to it");
     }
@@ -535,7 +546,6 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
     const zro_link *link = &program_link->link;
     refusal *r = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *r + (size_t)size * sizeof *r->parcels);
     char text[ZRO__TEXT_BYTES];
-    int settled = 1;
 
     if (r == NULL)
         return;
@@ -550,8 +560,8 @@ void zro__far_refuse(zro__program_link *program_link, uint64_t number, int size,
     }
     poll_until_gone(link, r->parcels, sizeof *r->parcels, size, VERDICT_NAPS);
     for (int i = 0; i < size; i++)
-        settled &= settle(link, &r->parcels[i]);
-    if (settled) /* else the link has it for good */
+        (void)settle(link, &r->parcels[i]);
+    if (!any_is_open(r->parcels, sizeof *r->parcels, size)) /* else the link has it for good */
         zro__free(r);
     zro__program_link_unlock(program_link);
 }

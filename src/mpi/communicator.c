@@ -256,12 +256,14 @@ static void finalise(int status, void *unused)
         MPI_Finalize();
 }
 
-#ifndef __GLIBC__
+#ifdef __GLIBC__
+#define CALL_AT_EXIT() on_exit(finalise, NULL)
+#else
 static void finalise_any(void)
 {
     finalise(0, NULL); /* the status is not known here */
 }
-#define on_exit(fn, user) atexit(fn##_any)
+#define CALL_AT_EXIT() atexit(finalise_any)
 #endif
 
 static zro_status initialise(void)
@@ -271,7 +273,7 @@ static zro_status initialise(void)
     if (code != MPI_SUCCESS)
         return zro__mpi_fail(code, "MPI_Init_thread");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* it is ours; mpi_link.c says why the world's matters */
-    if (on_exit(finalise, NULL) != 0)
+    if (CALL_AT_EXIT() != 0)
         return zro__mpi_error(ZRO_ERR_MEMORY, "mpi_start: out of memory: a function to be called at exit");
     return ZRO_OK;
 }

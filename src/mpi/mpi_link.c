@@ -90,7 +90,7 @@ static void refuse(zro_link_request *request, const char *text)
 /* Why a new request is refused, or NULL: then there is memory for it. */
 static const char *why_not(zro__mpi_link *l, uint64_t channel, size_t bytes)
 {
-    zro__mpi_open *opens = l->opens;
+    zro__mpi_open *opens;
 
     if (ended)
         return "MPI is finalised; destroy groups before that";
@@ -98,12 +98,13 @@ static const char *why_not(zro__mpi_link *l, uint64_t channel, size_t bytes)
         return "this MPI has no tags left for more groups (MPI_TAG_UB)";
     if (bytes > MESSAGE_BYTES)
         return "the message is longer than message_bytes";
-    if (l->n == l->capacity)
-        opens = realloc(opens, (size_t)(l->capacity + BATCH) * sizeof *opens);
+    if (l->n < l->capacity)
+        return NULL;
+    opens = realloc(l->opens, (size_t)(l->capacity + BATCH) * sizeof *opens);
     if (opens == NULL)
         return "out of memory: the MPI link's requests";
     l->opens = opens;
-    l->capacity += l->n == l->capacity ? BATCH : 0;
+    l->capacity += BATCH;
     return NULL;
 }
 
