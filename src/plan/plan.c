@@ -511,10 +511,12 @@ const zro_range *zro__plan_ranges(const zro_plan *plan, size_t first, size_t end
 
 const zro_range *zro__plan_owned(const zro_plan *plan, int rank, size_t *n)
 {
-    const size_t from = rank != ZRO_ALL ? plan->t.firsts[rank] : 0;
-
-    *n = rank != ZRO_ALL ? plan->t.firsts[rank + 1] - from : plan->n.ranges;
-    return rank != ZRO_ALL ? plan->t.packed + from : plan->t.all;
+    if (rank == ZRO_ALL) {
+        *n = plan->n.ranges;
+        return plan->t.all;
+    }
+    *n = plan->t.firsts[rank + 1] - plan->t.firsts[rank];
+    return plan->t.packed + plan->t.firsts[rank];
 }
 
 int zro__plan_namesakes(const zro_plan *plan, size_t *first, size_t *second)

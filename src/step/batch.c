@@ -72,8 +72,8 @@ size_t zro__cut_ranges(const zro_param *params, const size_t *index, size_t n, i
 
 /* ---- making ---- */
 
-/* A batch for a parameter, without parts.  Gradients are always found anew; and data that exist once are not to be written by
- * every rank because others, which do not, are in the same batch. */
+/* A batch for a parameter, without parts.  Where gradients are read, `place` is NULL: they are found anew before each transfer.
+ * `once` keeps data that exist once apart from others: else every rank would write them. */
 static zro__batch batch_for(const zro__batches *l, const zro_param *p)
 {
     zro__place *place = l->to == ZRO__DATA ? zro__param_place(p) : NULL;
@@ -545,9 +545,12 @@ static zro__xfer transfer(const zro__batches *l, zro__batch *b, zro__call call, 
 zro_status zro__batch_send(zro_group *group, const zro__batches *l, zro__batch *b, zro__call call)
 {
     zro__meeting m = { 0 };
-    zro__xfer x = transfer(l, b, call, l->from == ZRO__GRADS ? &m : NULL);
+    zro__xfer x;
 
-    return b->exists_once || b->n_parts == 0 ? ZRO_OK : zro__xfer_run(&group->ranks, &x);
+    if (b->exists_once || b->n_parts == 0)
+        return ZRO_OK;
+    x = transfer(l, b, call, l->from == ZRO__GRADS ? &m : NULL);
+    return zro__xfer_run(&group->ranks, &x);
 }
 
 static void mark_present(const zro__batch *b)

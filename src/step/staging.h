@@ -33,7 +33,7 @@ typedef struct zro__staging {
     size_t *at;               /* by parameter: where its gradient begins in an array */
     const void **from;        /* by parameter: the gradient that was copied in this iteration; NULL: none was */
     zro__arena arena;         /* these two */
-    zro__staged_ranges owned; /* by all ranks */
+    zro__staged_ranges owned; /* the ranges of all ranks; what this rank owns itself is not copied */
 } zro__staging;
 
 /* Takes the memory for the gradients of n parameters, which must outlive it.  *out is NULL if nothing is to be gained: there is one rank,

@@ -204,7 +204,7 @@ static void finish(zro__updater *u, double norm, int goes_on)
     u->n_steps++;
 }
 
-/* Owners have the average, and what is asked of all gradients has been measured; then the ranks have met. */
+/* Owners have the average.  If something is asked of all gradients, the ranks have met, and each has measured its shard. */
 static zro_status decide_and_update(zro__updater *u, question *q, zro_status st)
 {
     zro__factors factors = { zro__scaler_inverse(&u->scaler), 1, u->clip_value };
@@ -218,7 +218,8 @@ static zro_status decide_and_update(zro__updater *u, question *q, zro_status st)
         st = update(u, &factors, st);
     if (st != ZRO_OK)
         return st;
-    count_passes(u, (uint64_t)q->finite);
+    if (q->finite)
+        count_passes(u, 1);
     u->n_active = u->update.shard.n_active;
     finish(u, norm, q->finite);
     return ZRO_OK;
@@ -232,10 +233,11 @@ zro_status zro__updater_step(zro__updater *u, zro_status st)
         st = zro__shard_scan(&u->update.shard);
     if (st == ZRO_OK)
         st = zro__batches_inspect(u->cycle->group, u->publish);
-    if (zro__updater_measures_first(u))
+    if (zro__updater_measures_first(u)) {
         st = meet(u, st);
-    if (st == ZRO_OK && u->has_met)
-        measure(u, &q);
+        if (st == ZRO_OK)
+            measure(u, &q);
+    }
     return decide_and_update(u, &q, st);
 }
 

@@ -57,8 +57,8 @@ typedef struct zro__updater {
     /* The step under way, which may be made in parts, bucket by bucket: */
     zro__claim claim; /* compared when the ranks first meet */
     void *rule_user;  /* handed to the rule */
-    int has_met;      /* the ranks have compared their claims, and whatever was wrong */
-    int has_begun;    /* the rule may have changed values, and the first part was made, or is under way */
+    int has_met;      /* the ranks have voted in this step, and compared their claims */
+    int has_begun;    /* the rule may have changed values: the first part was made, or is being made */
     int passes;       /* over memory, besides those of reductions */
 } zro__updater;
 

@@ -267,8 +267,9 @@ zro_status zro__optim_reserve_norms(zro_optim *opt)
 
 /* What the handle had before groups were added. */
 typedef struct mark {
-    zro_optim handle; /* a copy */
-    size_t n_groups;
+    size_t n_params, n_blocks, n_groups;
+    zro__views *views;
+    zro__batches *publish, *average, *fused;
     int planned; /* 1: the plan has the groups that are added */
 } mark;
 
@@ -285,22 +286,21 @@ static void drop_lists(zro__batches **now, zro__batches *before)
 static void undo(zro_optim *opt, const mark *m)
 {
     zro__shard *shard = zro__optim_shard(opt);
-    const zro_optim *had = &m->handle;
 
     while (shard->n_groups > m->n_groups)
         zro__shard_drop(shard);
-    drop_lists(&opt->updater.publish, had->updater.publish);
-    drop_lists(&opt->updater.average, had->updater.average);
-    drop_lists(&opt->updater.fused, had->updater.fused);
-    if (opt->views != had->views) {
+    drop_lists(&opt->updater.publish, m->publish);
+    drop_lists(&opt->updater.average, m->average);
+    drop_lists(&opt->updater.fused, m->fused);
+    if (opt->views != m->views) {
         opt->views->next = NULL;
         zro__views_undo(opt->views, 1);
-        opt->views = had->views;
+        opt->views = m->views;
     }
     if (m->planned)
         zro__plan_undo(opt->plan);
-    opt->n_params = had->n_params;
-    opt->n_blocks = had->n_blocks;
+    opt->n_params = m->n_params;
+    opt->n_blocks = m->n_blocks;
 }
 
 /* Which parameters of an optimizer the buckets of its ddp have, while a plan is made. */
@@ -406,7 +406,7 @@ static __attribute__((noinline)) zro_status add(zro_optim *opt, const zro_param_
         st = zro__fail(ZRO_ERR_MEMORY, "out of memory: a list of %zu parameters", zro_plan_params(opt->plan));
     for (size_t k = 0; st == ZRO_OK && k < n_groups; k++)
         st = append(opt, &groups[k], m->n_groups + k);
-    return st == ZRO_OK ? check_apart(opt, m->handle.n_params, d) : st;
+    return st == ZRO_OK ? check_apart(opt, m->n_params, d) : st;
 }
 
 /* The part that all ranks do together; where no parameters were added there is nothing to do. */
@@ -458,7 +458,13 @@ zro_status zro__optim_extend(zro_optim *opt, zro_group *group, const zro_param_g
     size_t first = opt != NULL ? opt->n_params : 0, at = first;
 
     if (opt != NULL)
-        m = (mark){ .handle = *opt, .n_groups = zro__optim_shard(opt)->n_groups };
+        m = (mark){ .n_params = opt->n_params,
+                    .n_blocks = opt->n_blocks,
+                    .n_groups = zro__optim_shard(opt)->n_groups,
+                    .views = opt->views,
+                    .publish = opt->updater.publish,
+                    .average = opt->updater.average,
+                    .fused = opt->updater.fused };
     if (st == ZRO_OK)
         st = add(opt, groups, n_groups, plan, &m, &d);
     for (size_t k = 0; st == ZRO_OK && k < n_groups; at += groups[k++].n)

@@ -91,10 +91,11 @@ zro_status zro__optim_extend(zro_optim *optim, zro_group *group, const zro_param
 /* Whether parameters [first, end) have their data, where zro has put it if it was zro.  INVALID, STATE. */
 zro_status zro__optim_check_data(const zro_optim *optim, size_t first, size_t end);
 
-/* As zro_optim_load, part of `call`; unless `root` is EVERY_RANK, rank `root` alone has the whole state, and the others have what
+enum { ZRO__EVERY_RANK = -1 }; /* each rank has the whole state */
+
+/* As zro_optim_load, part of `call`; unless `root` is ZRO__EVERY_RANK, rank `root` alone has the whole state, and the others have what
  * zro__state_broadcast gives them.  Arrays go from there to their owners, so that no other rank takes more memory than for its
  * shard. */
-enum { ZRO__EVERY_RANK = -1 };
 zro_status zro__optim_load_from(zro_optim *optim, const zro_state *state, int root, zro__call call);
 
 /* As zro_optim_consolidate or, with_data = 1, as zro_optim_consolidate_with_data, part of `call`. */

@@ -78,17 +78,19 @@ static zro_status write_values(zro_schedule *s)
     return ZRO_OK;
 }
 
-enum { NOTE, RESTORE };
-
-/* Notes the state of a schedule and its children, or brings back what was noted. */
-static void keep_state(zro_schedule *s, int what)
+/* Notes the state of a schedule and its children. */
+static void note_state(zro_schedule *s)
 {
-    if (what == NOTE)
-        s->before = s->now;
-    else
-        s->now = s->before;
+    s->before = s->now;
     for (size_t i = 0; i < s->n_children; i++)
-        keep_state(s->children[i], what);
+        note_state(s->children[i]);
+}
+
+static void restore_state(zro_schedule *s)
+{
+    s->now = s->before;
+    for (size_t i = 0; i < s->n_children; i++)
+        restore_state(s->children[i]);
 }
 
 /* ---- steps ---- */
@@ -200,14 +202,14 @@ static zro_status step(zro_schedule *s, int has_metric, double metric)
         return st;
     if (s->n_loads != s->optim->n_loads)
         zro__schedule_say_old(s);
-    keep_state(s, NOTE);
+    note_state(s);
     zro__fpmode_enter(&mode);
     st = advance(s, metric, &s->work);
     zro__fpmode_leave(&mode);
     if (st == ZRO_OK)
         st = write_values(s);
     if (st != ZRO_OK)
-        keep_state(s, RESTORE);
+        restore_state(s);
     return st;
 }
 

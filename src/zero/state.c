@@ -19,13 +19,14 @@ static const struct {
     size_t rows, n, row_bytes;
     const char *what;
 } tables[] = {
-#define TABLE(name)                                                                                                            \
+#define TABLE(name, what)                                                                                                      \
     {                                                                                                                          \
-        offsetof(zro_state, name), offsetof(zro_state, n_##name), sizeof *((zro_state *)0)->name, #name                        \
+        offsetof(zro_state, name), offsetof(zro_state, n_##name), sizeof *((zro_state *)0)->name, what                         \
     }
-    [ZRO__STATE_GROUPS] = TABLE(groups),   [ZRO__STATE_VALUES] = TABLE(values),       [ZRO__STATE_PARAMS] = TABLE(params),
-    [ZRO__STATE_SLOTS] = TABLE(slots),     [ZRO__STATE_SCHEDULES] = TABLE(schedules), [ZRO__STATE_POSITIONS] = TABLE(positions),
-    [ZRO__STATE_NUMBERS] = TABLE(numbers), [ZRO__STATE_TEXTS] = TABLE(texts),
+    [ZRO__STATE_GROUPS] = TABLE(groups, "groups"),          [ZRO__STATE_VALUES] = TABLE(values, "values"),
+    [ZRO__STATE_PARAMS] = TABLE(params, "parameters"),      [ZRO__STATE_SLOTS] = TABLE(slots, "slots"),
+    [ZRO__STATE_SCHEDULES] = TABLE(schedules, "schedules"), [ZRO__STATE_POSITIONS] = TABLE(positions, "numbers of schedules"),
+    [ZRO__STATE_NUMBERS] = TABLE(numbers, "numbers"),       [ZRO__STATE_TEXTS] = TABLE(texts, "blocks of names"),
 #undef TABLE
 };
 
@@ -512,12 +513,19 @@ zro_status zro__state_plan_slot(zro_state *s, size_t param, const char *name, zr
 
 /* ---- the data of parameters ---- */
 
-zro_status zro__state_plan_data(zro_state *s, size_t param)
+static zro_status check_new_data(const zro_state *s, size_t param)
 {
     zro_status st = check_param(s, param);
 
     if (st == ZRO_OK && s->params[param].data != ZRO__STATE_NONE)
         st = zro__fail(ZRO_ERR_INVALID, "the state has the data of parameter %s already", ZRO__STATE_PARAM_NAME(s, param));
+    return st;
+}
+
+zro_status zro__state_plan_data(zro_state *s, size_t param)
+{
+    zro_status st = check_new_data(s, param);
+
     if (st == ZRO_OK)
         st = announce(
             s, (zro__state_slot){
@@ -548,6 +556,7 @@ zro_status zro__state_reserve(zro_state *s, size_t bytes)
     b = zro__size_add(capacity, ZRO__STATE_ALIGN, &total) ? zro__alloc(NULL, ZRO__KIND_COPY, total) : NULL;
     if (b == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "out of memory: %zu bytes of state", bytes);
+    _Static_assert(sizeof *b <= ZRO__STATE_ALIGN, "the data of a block follow it");
     *b = (zro__state_block){ .data = (char *)b + ZRO__STATE_ALIGN, .bytes = capacity };
     if (s->last_block != NULL)
         s->last_block->next = b;
@@ -601,7 +610,7 @@ zro_status zro_state_add_slot(zro_state *s, size_t param, const char *name, zro_
 
 zro_status zro_state_add_data(zro_state *s, size_t param, const void *data)
 {
-    zro_status st = check_param(s, param);
+    zro_status st = check_new_data(s, param);
 
     return st == ZRO_OK ? add(s, param, NULL, s->params[param].dtype, data, s->params[param].count) : st;
 }

@@ -2,9 +2,10 @@
  * rank what it owns.
  *
  * Two things travel.  First a description: the handle, the sizes of its blocks, its tables, its text and the slots of one
- * element, as they lie in the root's memory (all ranks run the same library).  The others take the rows as they are; addresses
- * are not read.  Then the slots' bytes, block by block as the root has them; the others have one block for all.  Where the
- * description alone is sent, the others have memory for the slots of one element, which are part of it.
+ * element, as they lie in the root's memory (all ranks run the same version).  The others take the rows as they are, as far as
+ * they fit into what has come; addresses are not read.  Then the slots' bytes, block by block as the root has them; the others
+ * have one block for all.  Where the description alone is sent, the others have memory for the slots of one element, which are
+ * part of it.
  *
  * Before each of the two there is a vote, so that a rank that has no memory, or passed the wrong thing, is an error on all and
  * never a hang. */
@@ -59,57 +60,81 @@ static size_t describe(const zro_state *s, char *to)
 
 /* ---- reading ---- */
 
-/* Adds the tables and the text of a described state, and goes on to what follows them. */
-static zro_status read_tables(zro_state *s, const zro_state *from, const char **at)
+/* What of a description is not read yet. */
+typedef struct rest {
+    const char *at, *end;
+} rest;
+
+/* The next n rows.  What ranks compare when they meet says nothing of states: a description of another build is found here. */
+static zro_status take(rest *r, size_t n, size_t row_bytes, const void **rows)
 {
+    *rows = NULL;
+    if (n > (size_t)(r->end - r->at) / row_bytes)
+        return zro__fail(ZRO_ERR_FORMAT,
+                         "state_broadcast: the description of the root's state is broken: it ends too early; use "
+                         "one build of libzro for all ranks");
+    *rows = r->at;
+    r->at += n * row_bytes;
+    return ZRO_OK;
+}
+
+/* Adds the tables and the text of a described state, and goes on to what follows them. */
+static zro_status read_tables(zro_state *s, const zro_state *from, rest *r)
+{
+    const void *rows;
     zro_status st = ZRO_OK;
     size_t n, row_bytes;
 
     for (zro__state_table t = 0; st == ZRO_OK && t < ZRO__STATE_TEXTS; t++) {
         (void)zro__state_rows(from, t, &n, &row_bytes);
-        st = zro__state_append(s, t, *at, n);
-        *at += n * row_bytes;
+        st = take(r, n, row_bytes, &rows);
+        if (st == ZRO_OK)
+            st = zro__state_append(s, t, rows, n);
     }
     for (size_t i = 0; i < s->n_slots; i++)
         s->slots[i].data = NULL;
     for (; st == ZRO_OK && s->text_end < from->text_end; s->text_end += n) {
         n = text_bytes(from->text_end - s->text_end);
-        st = zro__state_add_text(s);
+        st = take(r, n, 1, &rows);
         if (st == ZRO_OK)
-            memcpy(s->texts[s->n_texts - 1], *at, n);
-        *at += n;
+            st = zro__state_add_text(s);
+        if (st == ZRO_OK)
+            memcpy(s->texts[s->n_texts - 1], rows, n);
     }
     return st;
 }
 
 /* Memory for the slots of one element alone, with their data. */
-static zro_status take_small(zro_state *s, const char *data)
+static zro_status take_small(zro_state *s, rest *r)
 {
     zro__state_block *b;
+    const void *data;
     size_t n = 0;
     zro_status st;
 
     for (size_t i = 0; i < s->n_slots; i++)
         n += (size_t)is_small(&s->slots[i]);
-    st = zro__state_reserve(s, n * SMALL_BYTES);
+    st = take(r, n, SMALL_BYTES, &data);
+    if (st == ZRO_OK)
+        st = zro__state_reserve(s, n * SMALL_BYTES);
     b = s->last_block;
     for (size_t i = 0; st == ZRO_OK && i < s->n_slots; i++)
         if (is_small(&s->slots[i])) {
             s->slots[i].data = b->data + b->used;
-            b->used = put(b->data, b->used, data + b->used, SMALL_BYTES);
+            b->used = put(b->data, b->used, (const char *)data + b->used, SMALL_BYTES);
         }
     return st;
 }
 
 /* A state as described, with memory for its slots. */
-static zro_status build(const zro_state *from, const char *at, int whole, zro_state **out)
+static zro_status build(const zro_state *from, rest *r, int whole, zro_state **out)
 {
     zro_state *s = *out = zro__alloc(NULL, ZRO__KIND_HANDLE, sizeof *s);
     zro_status st;
 
     if (s == NULL)
         return zro__fail(ZRO_ERR_MEMORY, "state_broadcast: out of memory: a state");
-    st = read_tables(s, from, &at);
+    st = read_tables(s, from, r);
     if (st != ZRO_OK)
         return st;
     s->rule = from->rule;
@@ -117,7 +142,7 @@ static zro_status build(const zro_state *from, const char *at, int whole, zro_st
     s->progress = from->progress;
     s->extent = from->extent;
     s->bytes = from->bytes;
-    return whole ? zro__state_take(s) : take_small(s, at);
+    return whole ? zro__state_take(s) : take_small(s, r);
 }
 
 /* ---- the call ---- */
@@ -162,9 +187,10 @@ static zro_status exchange(zro_group *g, zro_state **state, int root, int whole,
     const int gives = g->ranks.board.rank == root;
     size_t n = st == ZRO_OK && gives ? describe(*state, NULL) : 0;
     char *mine = n > 0 ? zro__alloc(NULL, ZRO__KIND_HANDLE, n) : NULL;
-    const zro_state *from;
-    const size_t *blocks;
+    const void *from = NULL, *blocks = NULL; /* parts of `bytes` */
+    size_t n_blocks = 0;
     void *bytes = NULL;
+    rest r;
 
     if (mine != NULL)
         (void)describe(*state, mine);
@@ -176,13 +202,17 @@ static zro_status exchange(zro_group *g, zro_state **state, int root, int whole,
     zro__free(mine);
     if (st != ZRO_OK)
         return st;
-    from = bytes;
-    blocks = (const void *)(from + 1);
-    if (!gives)
-        st = build(from, (const void *)(blocks + from->n_blocks), whole, state);
+    r = (rest){ bytes, (const char *)bytes + n };
+    st = take(&r, 1, sizeof(zro_state), &from);
+    if (st == ZRO_OK) {
+        n_blocks = ((const zro_state *)from)->n_blocks;
+        st = take(&r, n_blocks, sizeof(size_t), &blocks);
+    }
+    if (st == ZRO_OK && !gives)
+        st = build(from, &r, whole, state);
     st = zro__vote(&g->ranks.board, ZRO__CALL_BROADCAST_BYTES, st);
     if (st == ZRO_OK && whole)
-        st = send_blocks(g, *state, blocks, from->n_blocks, root);
+        st = send_blocks(g, *state, blocks, n_blocks, root);
     zro_bytes_free(bytes);
     return st;
 }

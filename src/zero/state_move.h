@@ -22,8 +22,9 @@ typedef struct zro__moves {
 /* Moves bytes from rank `source`.  `from` is read there alone and `to` by those who get them; both may be NULL elsewhere. */
 zro_status zro__move(zro__moves *moves, int source, const void *from, void *to, size_t bytes);
 
-/* This rank's memory for a range that it owns: its part of the array of a slot or, of DATA, of the parameter's data. */
-enum { ZRO__DATA_SLOT = -1 };
+enum { ZRO__DATA_SLOT = -1 }; /* in the place of a slot: the parameter's data */
+
+/* This rank's memory for a range that it owns: its part of the array of a slot. */
 char *zro__part_of(const zro_optim *optim, const zro_range *range, int slot);
 
 /* Sends what waits. */
