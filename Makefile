@@ -12,7 +12,7 @@ all: ## build library, command and examples
 	@scripts/setup build
 	@scripts/build build
 
-check: ## test, in about a minute once it is built: static checks, units, golden vectors, a sample of all cases
+check: ## test, in a minute and a half once it is built: static checks, units, golden vectors, a sample of all cases
 	@scripts/setup check
 	@scripts/check check
 
