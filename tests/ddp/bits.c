@@ -880,8 +880,8 @@ const zt_case cases_ddp_bits[] = {
     { "ddp_whole_rule", ddp_whole_rule, WORLDS, ZT_ALL, 0, 60, 0, 0 },
     { "ddp_no_rule", ddp_no_rule, WORLDS, ZT_ALL, 0, 60, 0, 0 },
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* ten times slower: the sample is enough */
-    { "S47_ddp_all", S47_ddp, ZT_WORLD(2) | ZT_WORLD(3), ZT_LOCAL, ZT_LONG, 600, 0, 1 },
-    { "S47_ddp_all", S47_ddp, ZT_WORLD(3), ZT_OPENMPI | ZT_FOREIGN, ZT_LONG, 900, 0, 1 },
+    { "S47_ddp_all", S47_ddp, ZT_WORLD(2) | ZT_WORLD(3), ZT_LOCAL, ZT_LONG, 2400, 0, 1 },
+    { "S47_ddp_all", S47_ddp, ZT_WORLD(3), ZT_OPENMPI | ZT_FOREIGN, ZT_LONG, 3600, 0, 1 },
 #endif
     { NULL, NULL, 0, 0, 0, 0, 0, 0 },
 };
