@@ -17,7 +17,8 @@ All take a sample in turn, and the slower rank counts.  Both sides keep freed me
 --default-malloc leaves that out.  Before anything is timed, three steps with other gradients on each rank must agree: default and
 attached in all bits, and both with PyTorch within the tolerance of the golden vectors.
 
-Then the Python side of hooks: what a parameter costs in a backward of the default form, library included, of 2,000 small ones.
+Then consolidate_state_dict to rank 0, once by PyTorch and three times by zro.torch; and what Python costs per parameter, of 2,000
+small ones: in a backward of the default form, library included, and in a step, which takes turns with the library's own.
 """
 import argparse
 import json
@@ -127,17 +128,42 @@ def take_turns(contenders, samples):
     return {name: [max(pair) for pair in zip(*(mine[name] for mine in both))] for name in names}
 
 
+def consolidate(contenders):
+    """Seconds until rank 0 has the whole state."""
+    taken = {}
+    for name, often in (("torch", 1), ("default", 3)):
+        call = contenders[name].optimizer.consolidate_state_dict
+        taken[name] = [max(pair) for pair in zip(*everywhere([timed(call, dist.barrier)[0] for _ in range(often)]))]
+    return taken
+
+
+class Side:
+    def __init__(self, step):
+        self.step = step
+
+
+def step_sides(optimizer):
+    """The same step, of parameters that have gradients: through Python, and of the library alone."""
+    from zro._c import lib
+    optimizer.step()
+    handle, = (part.handle for part in optimizer._parts)
+    return {"library": Side(lambda: lib.zro_optim_step(handle, None)), "python": Side(optimizer.step)}
+
+
 def measure(options, rank):
     shapes = gpt2_shapes(12) if not options.quick else [(502, 768), (1024, 768)] + [(768,)] * 20
     check_memory("torch_dropin", elements(shapes) * 4 * 30)
     contenders = {name: Contender(name, shapes) for name in ("backward",) + FORMS}
     result = {"worst": verify(contenders), "elements": elements(shapes), "tensors": len(shapes)}
     result["samples"] = take_turns(contenders, options.samples)
+    result["consolidate"] = consolidate(contenders)
     contenders.clear()
     small = {name: Contender(name, [(16,)] * SMALL) for name in ("backward", "default")}
-    small["default"].optimizer = None
+    optimizer, small["default"].optimizer = small["default"].optimizer, None
     times = take_turns(small, options.samples)
     result["hook_us"] = [(ours - plain) * 1e3 / SMALL for plain, ours in zip(times["backward"], times["default"])]
+    times = take_turns(step_sides(optimizer), 20 * options.samples)
+    result["step_us"] = [(ours - plain) * 1e3 / SMALL for plain, ours in zip(times["library"], times["python"])]
     return result
 
 
@@ -177,8 +203,10 @@ def report(result):
     for name in FORMS:
         ratios = [theirs / ours for theirs, ours in zip(beyond["torch"], beyond[name])]
         print(f"{name:10} {quartiles(samples[name]):>22} {quartiles(beyond[name]):>22} {quartiles(ratios):>26}")
-    print(f"a parameter in a backward of the default form: {quartiles(result['hook_us']).strip()} us; parameters agree with PyTorch's "
-          f"to {result['worst']:.2g} tolerances")
+    theirs, ours = (statistics.median(result["consolidate"][name]) for name in ("torch", "default"))
+    print(f"consolidate_state_dict to rank 0: PyTorch {theirs:.1f} s, zro {ours:.3f} s, {theirs / ours:.0f} times as fast")
+    print(f"Python per parameter: in a backward of the default form {quartiles(result['hook_us']).strip()} us, in a step "
+          f"{statistics.median(result['step_us']):.2f} us; parameters agree with PyTorch's to {result['worst']:.2g} tolerances")
 
 
 def main():
