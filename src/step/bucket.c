@@ -12,12 +12,14 @@ int zro__bucket_is_last(const zro__bucket *b)
 }
 
 /* Updates that overlap with backward end in the last bucket, whatever that has. */
+int zro__bucket_meets(const zro__bucket *b)
+{
+    return b->cycle->hook != NULL || b->to_all != NULL || b->to_owners != NULL || b->shares != NULL;
+}
+
 int zro__bucket_has_work(const zro__bucket *b)
 {
-    const zro__cycle *c = b->cycle;
-
-    return c->hook != NULL || b->to_all != NULL || b->to_owners != NULL || b->shares != NULL
-           || (c->overlaps && zro__bucket_is_last(b));
+    return zro__bucket_meets(b) || (b->cycle->overlaps && zro__bucket_is_last(b));
 }
 
 int zro__bucket_merges(const zro__bucket *b, const zro__updater *u)

@@ -37,7 +37,8 @@ typedef struct zro__bucket {
 zro_status zro__lists_make(struct zro__cycle *cycle);
 void zro__lists_free(struct zro__cycle *cycle);
 
-/* Whether there is anything to do when the bucket is full. */
+/* Whether ranks meet for something in the bucket itself; and whether there is anything to do when it is full. */
+int zro__bucket_meets(const zro__bucket *bucket);
 int zro__bucket_has_work(const zro__bucket *bucket);
 
 int zro__bucket_is_last(const zro__bucket *bucket);

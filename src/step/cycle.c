@@ -532,6 +532,8 @@ static __attribute__((noinline)) zro_status work(zro__cycle *c, zro__bucket *b)
         st = update_earlier(c, b, st);
     (void)ZRO__POINT(is_last ? "cycle.last" : "cycle.reduce");
     st = reduce(c, b, st);
+    if (is_last && !zro__bucket_meets(b)) /* else a refusal of this bucket would be told to nobody */
+        st = zro__cycle_vote(c, ZRO__CALL_DDP_BUCKET, st);
     if (st != ZRO_OK && zro__is_broken(c->group->ranks.board.control)) /* nothing follows, and only this tells why */
         return st;
     for (const zro__share *s = b->shares; s != NULL; s = s->next)

@@ -805,6 +805,32 @@ static void overlap_values_differ(zt_rank *t)
     free(g);
 }
 
+/* One optimizer overlaps, and the last bucket has parameters of the other alone: nothing is transferred there in backward, and still
+ * all ranks hear of a rank that refuses it. */
+static void overlap_refused_last(zt_rank *t)
+{
+    const rig_mode mode = {
+        .memory = RIG_OWN, .optimizers = 2, .bucket_bytes = 256, .overlap = { ZRO_OVERLAP_OFF, ZRO_OVERLAP_INTERLEAVED }
+    };
+    const int odd = t->size - 1;
+    rig *g = malloc(sizeof *g);
+
+    CHECK(g != NULL);
+    rig_init(g, t, t->group, mode, counts, N, t->seed);
+    rig_create(g);
+    rig_train(g, 1);
+    withhold_last(g);
+    if (t->rank != odd)
+        CHECK_OK(zro_ddp_grad_ready(g->ddp, 0));
+    CHECK_STATUS(zro_ddp_backward_end(g->ddp), t->rank == odd ? ZRO_ERR_STATE : ZRO_ERR_PEER);
+    CHECK_TEXT("never became ready");
+    for (int k = 0; k < 2; k++)
+        CHECK_OK(zro_optim_zero_grad(g->optim[k], ZRO_ZERO_CLEAR));
+    CHECK_OK(zro_ddp_check(g->ddp)); /* the ddp is whole */
+    rig_free(g);
+    free(g);
+}
+
 /* A parameter that never becomes ready on one rank, and data that was moved away: after-last has changed nothing; interleaved says how
  * many buckets were updated, on all ranks alike. */
 static void overlap_refused(zt_rank *t)
@@ -1024,6 +1050,7 @@ const zt_case cases_ddp_overlap[] = {
     { "overlap_warns", overlap_warns, FEW, ZT_BOTH, 0, 0, 0, 0 },
     { "overlap_values_differ", overlap_values_differ, FEW, ZT_ALL, 0, 0, 0, 0 },
     { "overlap_refused", overlap_refused, FEW, ZT_ALL, 0, 0, 0, 0 },
+    { "overlap_refused_last", overlap_refused_last, FEW, ZT_ALL, 0, 0, 0, 0 },
     { "overlap_destroyed", overlap_destroyed, FEW, ZT_BOTH | ZT_FOREIGN, 0, 0, 0, 0 },
     { "overlap_destroyed_other", overlap_destroyed, FEW, ZT_BOTH | ZT_FOREIGN, 0, 0, 0, 1 },
     { "overlap_passes", overlap_passes, FEW, ZT_BOTH, 0, 0, 0, 0 },
