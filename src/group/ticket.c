@@ -33,7 +33,7 @@
 static const char magic[8] = "zrotick3";
 
 /* Grows when ranks must agree about something new that neither the version nor the numbers below show. */
-enum { PROTOCOL = 1 };
+enum { PROTOCOL = 2 };
 
 /* What the ranks of a group must have in common to read each other's memory and messages: sizes, offsets, and the layout of a
  * group with near and far ranks. */

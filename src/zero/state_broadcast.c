@@ -2,16 +2,18 @@
  * rank what it owns.
  *
  * Two things travel.  First a description: the handle, the sizes of its blocks, its tables, its text and the slots of one
- * element, as they lie in the root's memory (all ranks run the same version).  The others take the rows as they are, as far as
- * they fit into what has come; addresses are not read.  Then the slots' bytes, block by block as the root has them; the others
- * have one block for all.  Where the description alone is sent, the others have memory for the slots of one element, which are
- * part of it.
+ * element, as they lie in the root's memory.  A number before it says how that build of the library lays out rows; ranks of
+ * another build refuse it.  The others take the rows as they are; addresses are not read.  Then the slots' bytes, block by block as
+ * the root has them; the others have one block for all.  Where the description alone is sent, the others have memory for the slots
+ * of one element, which are part of it.
  *
  * Before each of the two there is a vote, so that a rank that has no memory, or passed the wrong thing, is an error on all and
  * never a hang. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/memory.h"
+#include "base/point.h"
 #include "base/status.h"
 #include "group/group.h"
 #include "zero/state.h"
@@ -29,6 +31,21 @@ static size_t text_bytes(size_t left)
     return left < ZRO__STATE_TEXT_BYTES ? left : ZRO__STATE_TEXT_BYTES;
 }
 
+/* How this build lays out the rows of a description.  To be made another number where rows of the same sizes mean other things. */
+static uint64_t layout_of_build(void)
+{
+    const zro_state none = { 0 };
+    const size_t sizes[] = { 1, sizeof none, ZRO__STATE_TEXT_BYTES, SMALL_BYTES };
+    uint64_t hash = zro__hash(ZRO__HASH_START, sizes, sizeof sizes);
+    size_t n, row_bytes;
+
+    for (zro__state_table t = 0; t < ZRO__STATE_TEXTS; t++) {
+        (void)zro__state_rows(&none, t, &n, &row_bytes);
+        hash = zro__hash(hash, &row_bytes, sizeof row_bytes);
+    }
+    return hash;
+}
+
 /* ---- writing ---- */
 
 /* Puts n bytes behind the first `at` of a description, which is only measured if `to` is NULL; returns how many there are then. */
@@ -41,8 +58,10 @@ static size_t put(char *to, size_t at, const void *bytes, size_t n)
 
 static size_t describe(const zro_state *s, char *to)
 {
-    size_t at = put(to, 0, s, sizeof *s), n, row_bytes;
+    const uint64_t layout = layout_of_build() + (uint64_t)ZRO__POINT("state.layout");
+    size_t at = put(to, 0, &layout, sizeof layout), n, row_bytes;
 
+    at = put(to, at, s, sizeof *s);
     for (const zro__state_block *b = s->first_block; b != NULL; b = b->next)
         at = put(to, at, &b->used, sizeof b->used);
     for (zro__state_table t = 0; t < ZRO__STATE_TEXTS; t++) {
@@ -53,7 +72,7 @@ static size_t describe(const zro_state *s, char *to)
     for (size_t i = 0; i < s->n_texts; i++)
         at = put(to, at, s->texts[i], text_bytes(s->text_end - i * ZRO__STATE_TEXT_BYTES));
     for (size_t i = 0; i < s->n_slots; i++)
-        if (is_small(&s->slots[i])) /* no slot begins earlier behind another one */
+        if (is_small(&s->slots[i])) /* it has memory of SMALL_BYTES at least: ZRO__STATE_ALIGN */
             at = put(to, at, s->slots[i].data, SMALL_BYTES);
     return at;
 }
@@ -65,17 +84,28 @@ typedef struct rest {
     const char *at, *end;
 } rest;
 
-/* The next n rows.  What ranks compare when they meet says nothing of states: a description of another build is found here. */
+/* The next n rows. */
 static zro_status take(rest *r, size_t n, size_t row_bytes, const void **rows)
 {
     *rows = NULL;
     if (n > (size_t)(r->end - r->at) / row_bytes)
-        return zro__fail(ZRO_ERR_FORMAT,
-                         "state_broadcast: the description of the root's state is broken: it ends too early; use "
-                         "one build of libzro for all ranks");
+        return zro__fail(ZRO_ERR_FORMAT, "state_broadcast: the description of the root's state ends too early");
     *rows = r->at;
     r->at += n * row_bytes;
     return ZRO_OK;
+}
+
+/* What ranks compare when they meet says nothing of states: so a description of another build is found here. */
+static zro_status take_layout(rest *r)
+{
+    const void *layout;
+    zro_status st = take(r, 1, sizeof(uint64_t), &layout);
+
+    if (st != ZRO_OK || *(const uint64_t *)layout == layout_of_build())
+        return st;
+    return zro__fail(ZRO_ERR_FORMAT,
+                     "state_broadcast: the root's libzro has other tables of a state than this rank's; use one build of libzro "
+                     "for all ranks");
 }
 
 /* Adds the tables and the text of a described state, and goes on to what follows them. */
@@ -203,7 +233,9 @@ static zro_status exchange(zro_group *g, zro_state **state, int root, int whole,
     if (st != ZRO_OK)
         return st;
     r = (rest){ bytes, (const char *)bytes + n };
-    st = take(&r, 1, sizeof(zro_state), &from);
+    st = take_layout(&r);
+    if (st == ZRO_OK)
+        st = take(&r, 1, sizeof(zro_state), &from);
     if (st == ZRO_OK) {
         n_blocks = ((const zro_state *)from)->n_blocks;
         st = take(&r, n_blocks, sizeof(size_t), &blocks);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/point.h"
 #include "twin.h"
 #include "zt/list.h"
 
@@ -303,6 +304,30 @@ static void load(zt_rank *t)
     }
 }
 
+/* A root whose library lays out a state otherwise. */
+static void state_other_build(zt_rank *t)
+{
+    zro__point_plan other = { .name = "state.layout", .action = ZRO__POINT_FAIL, .nth = 2 /* it is measured first */ };
+    const int root = 1;
+    zro_state *state;
+    zro_status st;
+    twin w;
+
+    twin_init(&w, t, twin_mode_at(0), specs, N);
+    train(&w, "adam");
+    CHECK_OK(zro_optim_consolidate(w.optim, root, &state));
+    if (t->rank == root)
+        zro__point_plan_set(&other);
+    st = zro_state_broadcast(t->group, &state, root);
+    zro__point_plan_set(NULL);
+    CHECK_STATUS(st, ZRO_ERR_FORMAT);
+    CHECK_TEXT("use one build of libzro for all ranks");
+    CHECK((state != NULL) == (t->rank == root));
+    CHECK_OK(zro_barrier(t->group));
+    zro_state_destroy(state);
+    twin_free(&w);
+}
+
 /* What does not fit is refused, by all if by one, and nothing has changed. */
 static void load_refuses(zt_rank *t)
 {
@@ -378,6 +403,7 @@ const zt_case cases_zero_consolidate[] = {
     { "S48_consolidate_lone", consolidate_lone, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S48_consolidate_many", consolidate_many, ZT_WORLD(2), ZT_ALL, 0, 60, 0, 0 },
     { "S62_load", load, WORLDS, ZT_ALL, 0, 60, 0, 0 },
+    { "state_other_build", state_other_build, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S62_load_refuses", load_refuses, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S62_load_mismatch", load_mismatch, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
     { "S84_memory_of_senders", memory_of_senders, SEVERAL, ZT_ALL, 0, 60, 0, 0 },
