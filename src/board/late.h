@@ -45,8 +45,13 @@ void zro__late_used(zro__view *view, zro__late_note *note, const void *data, siz
  * arrays above are noted, as far as they are group memory.  The error text stays. */
 void zro__settle(zro__board *board, zro__view *view, zro__late_note *note);
 
-/* STATE if a late rank may still write into [data, data + bytes), or may have written since; the text names it. */
-zro_status zro__late_check(zro__view *view, const void *data, size_t bytes);
+/* STATE if a late rank may still write into [data, data + bytes), or may have written since; the text names it.  find: looks at the
+ * notes, of which there are hardly ever any. */
+zro_status zro__late_find(zro__view *view, const void *data, size_t bytes);
+static inline zro_status zro__late_check(zro__view *view, const void *data, size_t bytes)
+{
+    return atomic_load_explicit(&view->late, memory_order_relaxed) == NULL ? ZRO_OK : zro__late_find(view, data, bytes);
+}
 
 /* For the end of a view: frees the notes that are left. */
 void zro__late_free_all(zro__view *view);

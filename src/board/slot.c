@@ -116,14 +116,10 @@ static zro_status check_breaking(void *user, uint64_t waited_ms)
     return ZRO_OK;
 }
 
-zro_status zro__verdict_get(const zro__control *control)
+zro_status zro__verdict_text(const zro__control *control)
 {
     zro__control *c = (zro__control *)(uintptr_t)control; /* atomics take no const */
-    zro_status st;
-
-    if (!zro__reached(&c->verdict, ZRO__BREAKING))
-        return ZRO_OK;
-    st = zro__word_wait(&c->verdict, ZRO__BROKEN, check_breaking, NULL, NULL, NULL);
+    zro_status st = zro__word_wait(&c->verdict, ZRO__BROKEN, check_breaking, NULL, NULL, NULL);
     return st != ZRO_OK ? st : zro__fail((zro_status)c->code, "%s", c->text);
 }
 
@@ -311,11 +307,6 @@ void *zro__payload(zro__board *board)
     return zro__slot_of(board, board->rank)->payload[(board->number + 1) % 2];
 }
 
-const zro__header *zro__header_of(const zro__board *board, int rank)
-{
-    return &zro__arrivals_of(board, rank)[board->number % 2].header;
-}
-
 const void *zro__payload_of(const zro__board *board, int rank)
 {
     return zro__is_near(board, rank) ? zro__slot_of(board, rank)->payload[board->number % 2]
@@ -342,12 +333,21 @@ uint64_t zro__arrived(zro__arrival *arrived)
     return even > odd ? even : odd;
 }
 
+/* All but number and sleepers.  Many fields are loaded at once here, and the processor waits for those that have been stored just
+ * before; so flags are copied alone, and zro__arrive sets the handle afterwards. */
+static void copy_header(zro__header *to, const zro__header *from)
+{
+    enum { REST = offsetof(zro__header, call) };
+
+    to->flags = from->flags;
+    memcpy((char *)to + REST, (const char *)from + REST, sizeof *to - REST);
+}
+
 zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header)
 {
-    enum { OWN = offsetof(zro__header, flags) }; /* number and sleepers are the word's */
     zro__arrival *arrival = &arrived[header->number % 2];
 
-    memcpy((char *)arrival + OWN, (const char *)header + OWN, sizeof *header - OWN);
+    copy_header(&arrival->header, header);
     return &arrival->word;
 }
 
@@ -360,16 +360,19 @@ zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_by
 {
     zro_status st = zro__verdict_get(board->control);
     zro__slot *slot = zro__slot_of(board, board->rank);
+    zro__header *kept;
     zro__word *word;
 
     if (st != ZRO_OK)
         return st;
     (void)ZRO__POINT("slot.arrive");
     header->number = ++board->number;
-    header->handle = board->handle;
     board->waited_ms = 0;
-    slot->ring[header->number % ZRO__RING] = *header;
+    kept = &slot->ring[header->number % ZRO__RING];
+    kept->number = header->number;
+    copy_header(kept, header);
     word = zro__arrival_write(slot->arrived, header);
+    slot->arrived[header->number % 2].header.handle = kept->handle = header->handle = board->handle;
     (void)ZRO__POINT("slot.header");
     zro__post(word, header->number);
     if (board->far != NULL)

@@ -74,7 +74,9 @@ typedef struct zro__header {
 
 #define ZRO__HEADER_IN_SLOW UINT32_C(1)  /* this rank neither reads pieces in place, nor are its own read so */
 #define ZRO__HEADER_OUT_SLOW UINT32_C(2) /* the same of results, and of writing */
-#define ZRO__HEADER_REFUSES UINT32_C(4)  /* this rank refuses the operation; its payload begins with the reason */
+#define ZRO__HEADER_SLOW (ZRO__HEADER_IN_SLOW | ZRO__HEADER_OUT_SLOW)
+#define ZRO__HEADER_REFUSES UINT32_C(4)    /* this rank refuses the operation; its payload begins with the reason */
+#define ZRO__HEADER_NO_PAYLOAD UINT32_C(8) /* this rank brings no piece, though it would fit: it is to be read in place */
 #define ZRO__HEADER_NO_DTYPE UINT8_MAX
 
 _Static_assert(sizeof(zro__header) == 64, "a header is a cache line");
@@ -231,7 +233,10 @@ uint64_t zro__arrived_of(const zro__board *board, int rank);
 /* The number of the last of two arrivals.  write: all of an arrival but the post of its word, which is returned. */
 uint64_t zro__arrived(zro__arrival *arrived);
 zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header);
-const zro__header *zro__header_of(const zro__board *board, int rank);
+static inline const zro__header *zro__header_of(const zro__board *board, int rank)
+{
+    return &zro__arrivals_of(board, rank)[board->number % 2].header;
+}
 const void *zro__payload_of(const zro__board *board, int rank);
 
 /* After gather_arrivals: OK, or the status with which a rank refuses the operation. */
@@ -246,12 +251,16 @@ zro_status zro__wait(zro__board *board, zro__word *word, uint64_t target, int ra
 /* The same with another check of when to give up. */
 zro_status zro__board_wait(zro__board *board, zro__word *word, uint64_t target, zro__check_fn check, void *user);
 
-/* OK, or the verdict with its text.  is_broken: whether there is one. */
-zro_status zro__verdict_get(const zro__control *control);
+/* Whether there is a verdict.  text: waits for its text, and returns it.  get: OK, or the verdict with its text. */
+zro_status zro__verdict_text(const zro__control *control);
 static inline int zro__is_broken(const zro__control *control)
 {
     /* Sequentially consistent: see "Breaking" at the head of slot.c.  Atomics take no const. */
     return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&control->verdict.value, memory_order_seq_cst) != ZRO__WHOLE;
+}
+static inline zro_status zro__verdict_get(const zro__control *control)
+{
+    return zro__is_broken(control) ? zro__verdict_text(control) : ZRO_OK;
 }
 
 /* Breaks the group with the calling thread's error text, unless it is broken already; returns the verdict that holds.  `culprit`

@@ -62,6 +62,22 @@ void zro__group_settle(zro_group *g)
     (void)zro__trace_flush(g->ranks.board.trace); /* a program may end now without destroying anything */
 }
 
+/* Calls come from one thread at a time, and beside it from the lane's.  Each of the two has a count of its own, so neither needs a
+ * locked addition. */
+static void count_call(zro_group *g, int by, memory_order order)
+{
+    atomic_int *calls = &g->calls[zro__lane_is_busy(g->lane) && zro__lane_is_mine(g->lane)];
+
+    atomic_store_explicit(calls, atomic_load_explicit(calls, memory_order_relaxed) + by, order);
+}
+
+static int is_called(zro_group *g)
+{
+    /* pairs with zro__leave */
+    return (atomic_load_explicit(&g->calls[0], memory_order_acquire) | atomic_load_explicit(&g->calls[1], memory_order_acquire))
+           != 0;
+}
+
 zro_status zro__enter(zro_group *g)
 {
     zro_status st = check_handle(g);
@@ -75,7 +91,7 @@ zro_status zro__enter(zro_group *g)
         st = zro__program_link_check_thread(g->seat->program_link);
     if (st != ZRO_OK)
         return st;
-    atomic_fetch_add_explicit(&g->calls, 1, memory_order_relaxed);
+    count_call(g, 1, memory_order_relaxed);
     zro__lane_enter(g->lane);
     if (zro__is_broken(g->ranks.board.control)) /* while it waited */
         return zro__leave(g, zro__verdict_get(g->ranks.board.control));
@@ -84,12 +100,12 @@ zro_status zro__enter(zro_group *g)
     return ZRO_OK;
 }
 
-/* The subtraction is the last access: a destroy that waits for it frees the handle then. */
+/* The count is the last access: a destroy that waits for it frees the handle then. */
 zro_status zro__leave(zro_group *g, zro_status st)
 {
     if (st != ZRO_OK)
         zro__group_settle(g);
-    atomic_fetch_sub_explicit(&g->calls, 1, memory_order_release); /* pairs with zro_group_destroy */
+    count_call(g, -1, memory_order_release); /* pairs with zro_group_destroy */
     return st;
 }
 
@@ -276,7 +292,7 @@ void zro_group_destroy(zro_group *g)
         return;
     say_unused(g);
     slot = zro__slot_of(&g->ranks.board, g->ranks.board.rank);
-    if (zro__lane_is_busy(g->lane) || atomic_load_explicit(&g->calls, memory_order_acquire) > 0) {
+    if (zro__lane_is_busy(g->lane) || is_called(g)) {
         char name[64];
 
         zro__fail(ZRO_ERR_LOST, "%s destroyed the group before its work on it had finished",
@@ -284,7 +300,7 @@ void zro_group_destroy(zro_group *g)
         zro__meet_lost(g->ranks.board.meet, zro_group_label(g, g->ranks.board.rank), 0);
         (void)zro__break(&g->ranks.board, ZRO_ERR_LOST, g->ranks.board.rank);
         zro__lane_stop(g->lane);
-        while (atomic_load_explicit(&g->calls, memory_order_acquire) > 0) /* pairs with zro__leave */
+        while (is_called(g))
             zro__nap();
     }
     zro__board_quit(&g->ranks.board);
@@ -303,7 +319,8 @@ void zro__group_die(zro_group *g)
 {
     zro__life_mark_dead(g->seat->life);
     /* The thread may have ended inside a call, which nobody will leave any more. */
-    atomic_store_explicit(&g->calls, 0, memory_order_relaxed);
+    for (int i = 0; i < 2; i++)
+        atomic_store_explicit(&g->calls[i], 0, memory_order_relaxed);
     zro_group_destroy(g);
 }
 

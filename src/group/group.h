@@ -36,9 +36,9 @@ struct zro_group {
     zro_settings settings;
     zro__lane *lane;
     zro__rings rings;
-    zro__far *far;    /* the messages to far ranks; NULL if all ranks are near */
-    atomic_int calls; /* how many calls have entered and not left */
-    int is_expected;  /* 1: zro_group_create_env made it, so a program that destroys it unused has forgotten it */
+    zro__far *far;       /* the messages to far ranks; NULL if all ranks are near */
+    atomic_int calls[2]; /* how many calls have entered and not left: of the program, and of the lane's thread */
+    int is_expected;     /* 1: zro_group_create_env made it, so a program that destroys it unused has forgotten it */
     zro__arena arena;
     int32_t *cell;  /* per rank: its cell; ranks with equal numbers are added up first */
     int *everybody; /* 0, 1, ...: the ranks that a duplicate is made of */

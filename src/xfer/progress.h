@@ -14,6 +14,7 @@ typedef struct zro__progress {
     size_t in_size, out_size;        /* bytes of an element */
     size_t limit;                    /* elements of a chunk */
     int me, size;                    /* this rank, and how many there are */
+    size_t small_bytes;              /* of the largest piece of a transfer that may travel with the arrivals */
     int bypass_caches;               /* results are written by non-temporal stores, because they would not stay in the caches */
     int answers;                     /* results come back in the messages that brought the pieces */
     int in_is_shared, out_is_shared; /* whether this rank's arrays are group memory, and may be used as such */
@@ -24,7 +25,10 @@ typedef struct zro__progress {
 } zro__progress;
 
 /* The header with which a rank arrived. */
-const zro__header *zro__reach_header(const zro__progress *f, int rank);
+static inline const zro__header *zro__reach_header(const zro__progress *f, int rank)
+{
+    return zro__header_of(&f->ranks->board, rank);
+}
 
 /* Whether two ranks reach each other's group memory; `slow` is the header's flag of the side that is asked about. */
 int zro__reach_shares(const zro__progress *f, int a, int b, uint32_t slow);

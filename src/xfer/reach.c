@@ -1,11 +1,6 @@
 /* Who reaches what: see progress.h. */
 #include "xfer/progress.h"
 
-const zro__header *zro__reach_header(const zro__progress *f, int rank)
-{
-    return zro__header_of(&f->ranks->board, rank);
-}
-
 int zro__reach_shares(const zro__progress *f, int a, int b, uint32_t slow)
 {
     return f->ranks->machine[a] == f->ranks->machine[b]

@@ -1,7 +1,8 @@
 /* The transfer.
  *
  * After all ranks have arrived, and so know where each other's arrays lie, a piece travels in one of three ways:
- * - small transfers: every rank brought its piece in its slot, and each computes what it needs by itself;
+ * - small transfers: every rank brought its piece in its slot, and each computes what it needs by itself, unless some rank would
+ *   rather be read in place;
  * - in place: an array in group memory of the same machine is read, and written, where it lies, by the owner; where a rank lends a
  *   copy of its pieces, peers read that, and itself does not;
  * - by message: any other piece is sent to the owner, any other result sent back, in chunks.
@@ -24,7 +25,8 @@
 #include "xfer/progress.h"
 
 enum {
-    PAYLOAD_MAX = 4096,            /* pieces up to this travel with the arrival: larger ones are read in place as fast */
+    PAYLOAD_MAX = 4096,            /* pieces up to this travel with the arrival, */
+    PAYLOAD_BEST = 2048,           /* but above this they are read in place in less time */
     DIRECT_CHUNK_BYTES = 16 << 20, /* of a chunk where no messages are needed */
     CACHED_BYTES = 32 << 20        /* results of transfers that touch more would not stay in the caches anyway */
 };
@@ -54,8 +56,8 @@ static int owns_something(const zro__progress *f, int owner)
 
 /* Whether the largest piece of any rank can travel in a slot; the same on all ranks.  In large groups with far ranks
  * only payloads that fit beside a header do: every rank would get every piece, and sending each piece to its owner alone moves
- * fewer bytes. */
-static int fits_payload(const zro__progress *f)
+ * fewer bytes.  Sets small_bytes to the length of the largest piece. */
+static int fits_payload(zro__progress *f)
 {
     const zro__xfer *x = f->x;
     const zro__far_table *far = f->ranks->board.far;
@@ -64,8 +66,29 @@ static int fits_payload(const zro__progress *f)
     if (!(f->ranks->one_machine || f->ranks->board.far != NULL) || x->apply != NULL || x->meeting != NULL || x->scattered
         || x->n_parts > (size_t)f->size)
         return 0;
-    for (size_t p = 0; p < x->n_parts; p++)
-        if (x->parts[p].in_at + x->parts[p].count * f->in_size > most)
+    for (size_t p = 0; p < x->n_parts && f->small_bytes <= most; p++) {
+        size_t end = x->parts[p].in_at + x->parts[p].count * f->in_size;
+
+        f->small_bytes = end > f->small_bytes ? end : f->small_bytes;
+    }
+    return f->small_bytes <= most;
+}
+
+/* Whether this rank brings no payload, though it would fit, because all that others need of it can be touched in place.  (Where one
+ * rank alone gets the result nothing is gained.) */
+static int prefers_place(const zro__progress *f, const zro__header *h)
+{
+    const zro__xfer *x = f->x;
+
+    return f->size > 1 && f->ranks->one_machine && x->to < 0 && h->flags == 0 && f->small_bytes > PAYLOAD_BEST
+           && (x->in_bytes == 0 || h->in != ZRO__NOWHERE) && (x->out_bytes == 0 || h->out != ZRO__NOWHERE);
+}
+
+/* Where one rank has brought no payload, nobody's is used. */
+static int all_brought_payloads(const zro__progress *f)
+{
+    for (int r = 0; r < f->size; r++)
+        if (zro__reach_header(f, r)->flags & ZRO__HEADER_NO_PAYLOAD)
             return 0;
     return 1;
 }
@@ -154,7 +177,27 @@ static zro_status learn(zro__progress *f)
     return ZRO_OK;
 }
 
-static zro_status arrive(zro__progress *f, int in_payload)
+/* Says in the header where this rank's arrays lie, and whether others may touch them. */
+static void offer_arrays(zro__progress *f, zro__header *h)
+{
+    const zro__xfer *x = f->x;
+    zro__view *view = f->ranks->view;
+
+    h->flags |= x->slow; /* it would not find the others' parts either */
+    if (f->size > 1 && x->lent != NULL)
+        h->in = zro__locate(view, x->lent, x->lent_bytes);
+    else if (f->size > 1 && x->lent_at == NULL && !(x->slow & ZRO__HEADER_IN_SLOW) && x->in != NULL && x->in_bytes > 0)
+        h->in = zro__locate(view, x->in, x->in_bytes);
+    if (f->size > 1 && !(x->slow & ZRO__HEADER_OUT_SLOW) && x->out != NULL && x->out_bytes > 0)
+        h->out = x->out == x->in && x->out_bytes == x->in_bytes && x->lent_at == NULL ? h->in
+                                                                                      : zro__locate(view, x->out, x->out_bytes);
+    if (f->ranks->fast == ZRO_OFF)
+        h->flags |= ZRO__HEADER_SLOW;
+    f->in_is_shared = h->in != ZRO__NOWHERE && x->lent_at == NULL && !(h->flags & ZRO__HEADER_IN_SLOW);
+    f->out_is_shared = h->out != ZRO__NOWHERE && !(h->flags & ZRO__HEADER_OUT_SLOW);
+}
+
+static zro_status arrive(zro__progress *f, int fits)
 {
     const zro__xfer *x = f->x;
     zro__view *view = f->ranks->view;
@@ -183,29 +226,19 @@ static zro_status arrive(zro__progress *f, int in_payload)
         h.weight = (double)refused;
         bytes = strlen(zro_last_error()) + 1;
         memcpy(zro__payload(&f->ranks->board), zro_last_error(), bytes);
-    } else if (in_payload) {
-        bytes = brings(f, ANYONE, f->me) ? x->in_bytes : 0;
-        if (bytes > 0)
-            memcpy(zro__payload(&f->ranks->board), x->in, bytes);
     } else {
-        bytes = x->meeting == NULL ? 0 : bring(f, zro__payload(&f->ranks->board));
-        h.flags |= x->slow; /* it would not find the others' parts either */
-        if (f->size > 1 && x->lent != NULL)
-            h.in = zro__locate(view, x->lent, x->lent_bytes);
-        else if (f->size > 1 && x->lent_at == NULL && !(x->slow & ZRO__HEADER_IN_SLOW) && x->in != NULL && x->in_bytes > 0)
-            h.in = zro__locate(view, x->in, x->in_bytes);
-        if (f->size > 1 && !(x->slow & ZRO__HEADER_OUT_SLOW) && x->out != NULL && x->out_bytes > 0)
-            h.out = x->out == x->in && x->out_bytes == x->in_bytes && x->lent_at == NULL
-                        ? h.in
-                        : zro__locate(view, x->out, x->out_bytes);
-        if (f->ranks->fast == ZRO_OFF)
-            h.flags |= ZRO__HEADER_IN_SLOW | ZRO__HEADER_OUT_SLOW;
+        if (!fits || f->small_bytes > PAYLOAD_BEST)
+            offer_arrays(f, &h);
+        if (!fits)
+            bytes = x->meeting == NULL ? 0 : bring(f, zro__payload(&f->ranks->board));
+        else if (prefers_place(f, &h))
+            h.flags |= ZRO__HEADER_NO_PAYLOAD;
+        else if (brings(f, ANYONE, f->me))
+            memcpy(zro__payload(&f->ranks->board), x->in, bytes = x->in_bytes);
     }
-    f->in_is_shared = h.in != ZRO__NOWHERE && x->lent_at == NULL && !(h.flags & ZRO__HEADER_IN_SLOW);
-    f->out_is_shared = h.out != ZRO__NOWHERE && !(h.flags & ZRO__HEADER_OUT_SLOW);
     st = zro__arrive(&f->ranks->board, &h, bytes);
     if (st == ZRO_OK)
-        st = zro__gather_arrivals(&f->ranks->board, in_payload ? bytes : 0);
+        st = zro__gather_arrivals(&f->ranks->board, fits ? bytes : 0);
     return st != ZRO_OK ? st : count_refusals(f, refused);
 }
 
@@ -244,7 +277,8 @@ static int all_in_place(const zro__progress *f)
         const zro__header *h = zro__reach_header(f, r);
         int gets = f->x->to == ZRO__TO_ALL || f->x->to == r || (f->x->to == ZRO__TO_OWNER && owns_something(f, r));
 
-        if (h->flags != 0 || (h->in == ZRO__NOWHERE && brings(f, ANYONE, r)) || (h->out == ZRO__NOWHERE && gets))
+        if ((h->flags & ZRO__HEADER_SLOW) || (h->in == ZRO__NOWHERE && brings(f, ANYONE, r))
+            || (h->out == ZRO__NOWHERE && gets))
             return 0;
     }
     return 1;
@@ -470,7 +504,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
                         .size = ranks->board.size };
     size_t larger = f.in_size > f.out_size ? f.in_size : f.out_size;
     uint64_t before = ranks->board.number;
-    int in_payload = fits_payload(&f), direct;
+    int fits = fits_payload(&f), direct;
     zro_status st;
 
     assert(!x->spread || x->n_parts == 1);
@@ -481,8 +515,8 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
             return st;
         before = ranks->board.number;
     }
-    st = arrive(&f, in_payload);
-    if (st != ZRO_OK && !in_payload && ranks->board.number != before && zro__is_broken(ranks->board.control))
+    st = arrive(&f, fits);
+    if (st != ZRO_OK && ranks->board.number != before && zro__is_broken(ranks->board.control))
         leave_broken(&f); /* this rank has arrived, and others may have gone on with its arrays */
     if (st == ZRO_OK && x->reduces)
         st = prepare_reduction(&f);
@@ -490,7 +524,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         st = learn(&f);
     if (st != ZRO_OK || x->n_parts == 0)
         return st;
-    if (in_payload) {
+    if (fits && all_brought_payloads(&f)) {
         do_in_payloads(&f);
         return ZRO_OK;
     }

@@ -302,6 +302,28 @@ static void conformance_random(zt_rank *t)
     free(s);
 }
 
+/* Pieces about as long as those that travel with an arrival, though some of these are read in place where that is possible. */
+static void conformance_payloads(zt_rank *t)
+{
+    static const size_t around[] = { 512, 513, 1000, 1024, 1025 };
+    enum { N = sizeof around / sizeof *around };
+    sample *s = new_sample(t);
+
+    for (int call = 0; call < ZT_CALLS; call++)
+        for (int i = 0; i < 3 * N; i++) {
+            combination *c = &s->of[s->count++];
+
+            c->level[CALL] = (unsigned char)call;
+            c->level[DTYPE] = ZRO_F32;
+            c->level[MEMORY] = (unsigned char)(i / N); /* OWN, EACH, MIXED */
+            c->level[CELLS] = (unsigned char)(i % 2);
+            c->level[IN_PLACE] = (unsigned char)(i / 2 % 2);
+            c->size = around[i % N];
+        }
+    run_sample(t, s);
+    free(s);
+}
+
 /* Many ranks per core, at small sizes and few settings. */
 static void conformance_many(zt_rank *t)
 {
@@ -399,6 +421,7 @@ const zt_case cases_group_conformance[] = {
     { "S86_conformance", conformance, WORLDS, ZT_FOREIGN, 0, 240, 0, 0 },
     { "conformance_large", conformance_large, WORLDS, ZT_BOTH, 0, 240, 0, 0 },
     { "conformance_large", conformance_large, WORLDS, ZT_LINKS, ZT_LONG, 240, 0, 0 },
+    { "conformance_payloads", conformance_payloads, WORLDS, ZT_BOTH | ZT_MPI, 0, 120, 0, 0 },
     { "conformance_many", conformance_many, ZT_WORLD(32), ZT_BOTH, 0, 120, 0, 0 },
     { "conformance_many_far", conformance_many_far, ZT_WORLD(40), ZT_FOREIGN, ZT_TWO_MACHINES, 240, 0, 0 },
     { "conformance_random", conformance_random, WORLDS, ZT_ALL, ZT_LONG, 300, 0, 0 },
