@@ -11,6 +11,15 @@
 
 #include "zro.h"
 
+enum { ZRO__DTYPES = 8 };
+extern const uint8_t zro__dtype_sizes[ZRO__DTYPES];
+
+/* zro_dtype_bytes, for the path of a small call: one takes 0.12 us, and asks ten times. */
+static inline size_t zro__dtype_bytes(zro_dtype dtype)
+{
+    return (size_t)dtype < ZRO__DTYPES ? zro__dtype_sizes[dtype] : 0;
+}
+
 int zro__dtype_is_known(zro_dtype dtype);
 int zro__dtype_is_float(zro_dtype dtype); /* f32, f64, bf16, f16 */
 

@@ -333,21 +333,12 @@ uint64_t zro__arrived(zro__arrival *arrived)
     return even > odd ? even : odd;
 }
 
-/* All but number and sleepers.  Many fields are loaded at once here, and the processor waits for those that have been stored just
- * before; so flags are copied alone, and zro__arrive sets the handle afterwards. */
-static void copy_header(zro__header *to, const zro__header *from)
-{
-    enum { REST = offsetof(zro__header, call) };
-
-    to->flags = from->flags;
-    memcpy((char *)to + REST, (const char *)from + REST, sizeof *to - REST);
-}
-
 zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header)
 {
+    enum { OWN = offsetof(zro__header, flags) }; /* number and sleepers are the word's */
     zro__arrival *arrival = &arrived[header->number % 2];
 
-    copy_header(&arrival->header, header);
+    memcpy((char *)arrival + OWN, (const char *)header + OWN, sizeof *header - OWN);
     return &arrival->word;
 }
 
@@ -360,19 +351,16 @@ zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_by
 {
     zro_status st = zro__verdict_get(board->control);
     zro__slot *slot = zro__slot_of(board, board->rank);
-    zro__header *kept;
     zro__word *word;
 
     if (st != ZRO_OK)
         return st;
     (void)ZRO__POINT("slot.arrive");
     header->number = ++board->number;
+    header->handle = board->handle;
     board->waited_ms = 0;
-    kept = &slot->ring[header->number % ZRO__RING];
-    kept->number = header->number;
-    copy_header(kept, header);
+    slot->ring[header->number % ZRO__RING] = *header;
     word = zro__arrival_write(slot->arrived, header);
-    slot->arrived[header->number % 2].header.handle = kept->handle = header->handle = board->handle;
     (void)ZRO__POINT("slot.header");
     zro__post(word, header->number);
     if (board->far != NULL)
@@ -405,8 +393,9 @@ static const char *describe(const zro__board *board, int rank, char *text, size_
     return text;
 }
 
-/* The first rank that differs from rank 0 is the same for everybody, so all ranks find the same words. */
-static zro_status compare_headers(zro__board *board)
+/* The first rank that differs from rank 0 is the same for everybody, so all ranks find the same words.  (If there is none, some ranks
+ * were called for different handles, and that is excused by a refusal of rank 0.) */
+static zro_status tell_difference(zro__board *board)
 {
     const zro__header *first = zro__header_of(board, 0);
     char name[64], zero[64], a[400], b[400];
@@ -422,6 +411,21 @@ static zro_status compare_headers(zro__board *board)
         return zro__break(board, ZRO_ERR_MISMATCH, -1);
     }
     return ZRO_OK;
+}
+
+static zro_status compare_headers(zro__board *board)
+{
+    const zro__header *mine = zro__header_of(board, board->rank);
+    int differ = 0;
+
+    board->flags = 0;
+    for (int r = 0; r < board->size; r++) {
+        const zro__header *h = zro__header_of(board, r);
+
+        board->flags |= h->flags;
+        differ |= !same_operation(mine, h);
+    }
+    return differ ? tell_difference(board) : ZRO_OK;
 }
 
 zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
@@ -444,7 +448,7 @@ zro_status zro__gather_arrivals(zro__board *board, size_t payload_bytes)
     for (size_t b = 0; b < payload_bytes && b < PREFETCH_BYTES; b += 64)
         __builtin_prefetch(next + b, 1, 3);
     (void)ZRO__POINT("slot.gathered");
-    return board->size > 1 ? compare_headers(board) : ZRO_OK;
+    return compare_headers(board);
 }
 
 /* ---- steps ---- */

@@ -173,6 +173,7 @@ typedef struct zro__board {
     uint64_t timeout_ms;
     uint64_t number;    /* operations that this rank has begun */
     uint64_t waited_ms; /* how long this one has waited for ranks to arrive and to finish */
+    uint32_t flags;     /* those that any rank has set in its header of this operation; from gather_arrivals on */
     uint8_t handle;     /* for which of the handles that share the group operations are made: 0, or that of an optimizer */
     atomic_int settled; /* 1: the group is broken, and this rank has waited for those who touched its memory */
     zro__counters *counters;
@@ -233,9 +234,13 @@ uint64_t zro__arrived_of(const zro__board *board, int rank);
 /* The number of the last of two arrivals.  write: all of an arrival but the post of its word, which is returned. */
 uint64_t zro__arrived(zro__arrival *arrived);
 zro__word *zro__arrival_write(zro__arrival *arrived, const zro__header *header);
+
+/* This rank's own is read from the ring: its arrival is in the others' caches by now, and to load that from there takes as long as a
+ * rank takes to hear of another's arrival. */
 static inline const zro__header *zro__header_of(const zro__board *board, int rank)
 {
-    return &zro__arrivals_of(board, rank)[board->number % 2].header;
+    return rank == board->rank ? &zro__slot_of(board, rank)->ring[board->number % ZRO__RING]
+                               : &zro__arrivals_of(board, rank)[board->number % 2].header;
 }
 const void *zro__payload_of(const zro__board *board, int rank);
 

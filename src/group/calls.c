@@ -65,7 +65,7 @@ static zro_status check_types(const zro_group *g, const row *r, const arguments 
 {
     int size = g->ranks.board.size, has_root = r->in == AT_ROOT || r->out == AT_ROOT;
 
-    if (zro_dtype_bytes(a->dtype) == 0)
+    if (zro__dtype_bytes(a->dtype) == 0)
         return zro__fail(ZRO_ERR_INVALID, "%s: dtype = %d is no element type", r->name, (int)a->dtype);
     if (r->reduces && ((int)a->op < ZRO_SUM || (int)a->op > ZRO_MAX))
         return zro__fail(ZRO_ERR_INVALID, "%s: op = %d is none of sum, avg, min, max", r->name, (int)a->op);
@@ -93,7 +93,7 @@ static zro_status add_up(const zro_group *g, const row *r, const arguments *a, s
         if (!zro__size_add(*total, piece(a, i), total))
             return zro__fail(ZRO_ERR_INVALID, "%s: the counts of %d ranks add up to more than a size_t", r->name,
                              g->ranks.board.size);
-    if (!zro__size_mul(*total, zro_dtype_bytes(a->dtype), &bytes) || bytes > SIZE_MAX / 2)
+    if (!zro__size_mul(*total, zro__dtype_bytes(a->dtype), &bytes) || bytes > SIZE_MAX / 2)
         return zro__fail(ZRO_ERR_INVALID, "%s: %zu elements of %s do not fit into memory", r->name, *total,
                          zro_dtype_name(a->dtype));
     return ZRO_OK;
@@ -114,7 +114,7 @@ static const void *own_piece(const zro_group *g, const arguments *a, const void 
 
     for (int r = 0; r < g->ranks.board.rank; r++)
         at += piece(a, r);
-    return (const char *)array + at * zro_dtype_bytes(a->dtype);
+    return (const char *)array + at * zro__dtype_bytes(a->dtype);
 }
 
 /* The arrays may share memory only if they are the same, or if one is this rank's piece of the other. */
@@ -159,8 +159,8 @@ static zro_status describe(const zro_group *g, const row *r, const arguments *a,
                       .out_type = a->dtype,
                       .in = in_count > 0 ? a->in : NULL,
                       .out = out_count > 0 ? a->out : NULL,
-                      .in_bytes = in_count * zro_dtype_bytes(a->dtype),
-                      .out_bytes = out_count * zro_dtype_bytes(a->dtype),
+                      .in_bytes = in_count * zro__dtype_bytes(a->dtype),
+                      .out_bytes = out_count * zro__dtype_bytes(a->dtype),
                       .to = r->to != 0 ? r->to : a->root };
     return check_apart(g, r, a, x);
 }
@@ -170,7 +170,7 @@ static zro_status describe(const zro_group *g, const row *r, const arguments *a,
 static void set_parts(zro_group *g, const row *r, const arguments *a, zro__xfer *x)
 {
     zro__part *parts = g->ranks.scratch.parts;
-    size_t at = 0, bytes = zro_dtype_bytes(a->dtype);
+    size_t at = 0, bytes = zro__dtype_bytes(a->dtype);
     int n = r->cut == NO_PARTS ? 0 : r->cut == ROOT ? 1 : g->ranks.board.size;
 
     x->parts = parts;
@@ -209,7 +209,7 @@ static zro_status run(zro_group *g, zro__call call, const arguments *a)
         return st;
     begun = zro__trace_begin(g->ranks.board.trace);
     st = issue(g, call, a);
-    zro__trace_end(g->ranks.board.trace, begun, rows[call].name, -1, a->count * zro_dtype_bytes(a->dtype));
+    zro__trace_end(g->ranks.board.trace, begun, rows[call].name, -1, a->count * zro__dtype_bytes(a->dtype));
     return zro__leave(g, st);
 }
 

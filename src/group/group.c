@@ -64,11 +64,17 @@ void zro__group_settle(zro_group *g)
 
 /* Calls come from one thread at a time, and beside it from the lane's.  Each of the two has a count of its own, so neither needs a
  * locked addition. */
-static void count_call(zro_group *g, int by, memory_order order)
+static inline void count_call(zro_group *g, int on_lane, int by, memory_order order)
 {
-    atomic_int *calls = &g->calls[zro__lane_is_busy(g->lane) && zro__lane_is_mine(g->lane)];
+    atomic_int *calls = &g->calls[on_lane];
 
     atomic_store_explicit(calls, atomic_load_explicit(calls, memory_order_relaxed) + by, order);
+}
+
+/* 1 on the lane's own thread, for calls that a submitted function makes. */
+static inline int is_on_lane(zro_group *g)
+{
+    return zro__lane_is_busy(g->lane) && zro__lane_is_mine(g->lane);
 }
 
 static int is_called(zro_group *g)
@@ -81,6 +87,7 @@ static int is_called(zro_group *g)
 zro_status zro__enter(zro_group *g)
 {
     zro_status st = check_handle(g);
+    int on_lane;
 
     if (st != ZRO_OK)
         return st;
@@ -91,8 +98,10 @@ zro_status zro__enter(zro_group *g)
         st = zro__program_link_check_thread(g->seat->program_link);
     if (st != ZRO_OK)
         return st;
-    count_call(g, 1, memory_order_relaxed);
-    zro__lane_enter(g->lane);
+    on_lane = is_on_lane(g);
+    count_call(g, on_lane, 1, memory_order_relaxed);
+    if (!on_lane)
+        zro__lane_enter(g->lane);
     if (zro__is_broken(g->ranks.board.control)) /* while it waited */
         return zro__leave(g, zro__verdict_get(g->ranks.board.control));
     if (g->ranks.board.far != NULL)
@@ -105,7 +114,7 @@ zro_status zro__leave(zro_group *g, zro_status st)
 {
     if (st != ZRO_OK)
         zro__group_settle(g);
-    count_call(g, -1, memory_order_release); /* pairs with zro_group_destroy */
+    count_call(g, is_on_lane(g), -1, memory_order_release); /* pairs with zro_group_destroy */
     return st;
 }
 

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/point.h"
 #include "xfer/progress.h"
 
@@ -84,20 +85,13 @@ static int prefers_place(const zro__progress *f, const zro__header *h)
            && (x->in_bytes == 0 || h->in != ZRO__NOWHERE) && (x->out_bytes == 0 || h->out != ZRO__NOWHERE);
 }
 
-/* Where one rank has brought no payload, nobody's is used. */
-static int all_brought_payloads(const zro__progress *f)
-{
-    for (int r = 0; r < f->size; r++)
-        if (zro__reach_header(f, r)->flags & ZRO__HEADER_NO_PAYLOAD)
-            return 0;
-    return 1;
-}
-
 /* A rank that refuses keeps its own status, the others get PEER; the group stays whole. */
 static zro_status count_refusals(const zro__progress *f, zro_status mine)
 {
     char name[64];
 
+    if (!(f->ranks->board.flags & ZRO__HEADER_REFUSES))
+        return ZRO_OK;
     for (int r = 0; r < f->size && mine == ZRO_OK; r++)
         if (zro__reach_header(f, r)->flags & ZRO__HEADER_REFUSES)
             return zro__fail(ZRO_ERR_PEER, "%s: %s: %.900s", zro__rank_name(&f->ranks->board, r, name, sizeof name),
@@ -498,8 +492,8 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
                         .parts = x->parts,
                         .n_parts = x->n_parts,
                         .to = x->to,
-                        .in_size = zro_dtype_bytes(x->in_type),
-                        .out_size = zro_dtype_bytes(x->out_type),
+                        .in_size = zro__dtype_bytes(x->in_type),
+                        .out_size = zro__dtype_bytes(x->out_type),
                         .me = ranks->board.rank,
                         .size = ranks->board.size };
     size_t larger = f.in_size > f.out_size ? f.in_size : f.out_size;
@@ -524,7 +518,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         st = learn(&f);
     if (st != ZRO_OK || x->n_parts == 0)
         return st;
-    if (fits && all_brought_payloads(&f)) {
+    if (fits && !(ranks->board.flags & ZRO__HEADER_NO_PAYLOAD)) { /* where one rank has brought none, nobody's is used */
         do_in_payloads(&f);
         return ZRO_OK;
     }
