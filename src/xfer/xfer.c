@@ -293,13 +293,18 @@ static void spread(zro__progress *f)
     f->n_parts = (size_t)f->size;
 }
 
-/* Whether the ranks together touch more memory than the caches hold: an array of each rank if these are reduced, and one more for
- * the result unless every rank has it; otherwise what is copied, and the copy.  The same on all ranks, wherever their arrays lie. */
+/* Whether the ranks together touch more memory than the caches hold: what they bring (each an array if these are reduced, else one
+ * together) and the results (one, or one per rank), where a rank that has both uses one array for them.  What just fits is worth it for
+ * sums, and not for copies.  The same on all ranks, wherever their arrays lie. */
 static int touches_more_than_caches(const zro__progress *f, size_t bytes)
 {
-    const size_t arrays = f->x->reduces ? (size_t)f->size + (f->x->to != ZRO__TO_ALL) : 2;
+    const zro__xfer *x = f->x;
+    const size_t brought = x->reduces ? (size_t)f->size : 1, results = x->to == ZRO__TO_ALL ? (size_t)f->size : 1;
+    const size_t shared = x->to != ZRO__TO_ALL ? 0 : x->reduces ? (size_t)f->size : x->root >= 0;
 
-    return bytes > CACHED_BYTES / arrays;
+    const size_t limit = CACHED_BYTES / (brought + results - shared);
+
+    return x->reduces ? bytes > limit : bytes >= limit;
 }
 
 /* Whether results should come back in the messages that brought the pieces, which two ranks can do with ordinary stores: what was
