@@ -18,7 +18,8 @@ All take a sample in turn, and the slower rank counts.  Both sides keep freed me
 attached in all bits, and both with PyTorch within the tolerance of the golden vectors.
 
 Then consolidate_state_dict to rank 0, once by PyTorch and three times by zro.torch; and what Python costs per parameter, of 2,000
-small ones: in a backward of the default form, library included, and in a step, which takes turns with the library's own.
+small ones: in a backward of the default form, library included, and in a step, which takes turns with the library's own.  A backward of
+the same model comes right before each of these steps, as in a training.
 """
 import argparse
 import json
@@ -83,10 +84,15 @@ class Contender:
             attached = {"ddp": self.model} if name == "attached" else {"parameters_as_bucket_view": True}
             self.optimizer = ZeroRedundancyOptimizer(self.params, torch.optim.Adam, **attached)
 
-    def step(self):
+    ready = staticmethod(dist.barrier)  # before a step is timed
+
+    def backward(self):
         for p in self.params:
             p.grad = None
         self.model(self.x).backward()
+
+    def step(self):
+        self.backward()
         if self.optimizer is not None:
             self.optimizer.step()
 
@@ -123,7 +129,7 @@ def take_turns(contenders, samples):
     for repetition in range(samples):
         turn = repetition % len(names)
         for name in names[turn:] + names[:turn]:
-            taken[name].append(timed(contenders[name].step, dist.barrier)[0] * 1e3)
+            taken[name].append(timed(contenders[name].step, contenders[name].ready)[0] * 1e3)
     both = everywhere(taken)
     return {name: [max(pair) for pair in zip(*(mine[name] for mine in both))] for name in names}
 
@@ -138,16 +144,23 @@ def consolidate(contenders):
 
 
 class Side:
-    def __init__(self, step):
-        self.step = step
+    """The step alone, after a backward: through Python, or of the library, which has been told beforehand where gradients are."""
+
+    def __init__(self, contender, optimizer, in_python):
+        from zro._c import lib
+        self.backward, self.refresh = contender.backward, None if in_python else optimizer._parts[0].refresh
+        self.step = optimizer.step if in_python else lambda: lib.zro_optim_step(optimizer._parts[0].handle, None)
+
+    def ready(self):
+        self.backward()
+        if self.refresh is not None:
+            self.refresh()
+        dist.barrier()
 
 
-def step_sides(optimizer):
-    """The same step, of parameters that have gradients: through Python, and of the library alone."""
-    from zro._c import lib
+def step_sides(contender, optimizer):
     optimizer.step()
-    handle, = (part.handle for part in optimizer._parts)
-    return {"library": Side(lambda: lib.zro_optim_step(handle, None)), "python": Side(optimizer.step)}
+    return {"library": Side(contender, optimizer, False), "python": Side(contender, optimizer, True)}
 
 
 def measure(options, rank):
@@ -162,7 +175,7 @@ def measure(options, rank):
     optimizer, small["default"].optimizer = small["default"].optimizer, None
     times = take_turns(small, options.samples)
     result["hook_us"] = [(ours - plain) * 1e3 / SMALL for plain, ours in zip(times["backward"], times["default"])]
-    times = take_turns(step_sides(optimizer), 20 * options.samples)
+    times = take_turns(step_sides(small["default"], optimizer), 20 * options.samples)
     result["step_us"] = [(ours - plain) * 1e3 / SMALL for plain, ours in zip(times["library"], times["python"])]
     return result
 

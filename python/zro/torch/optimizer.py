@@ -16,6 +16,7 @@ import io
 import logging
 import pickle
 import warnings
+from operator import attrgetter
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -37,6 +38,7 @@ _Torch = torch.distributed.optim.ZeroRedundancyOptimizer
 
 CLASSES = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "RMSprop", "Rprop", "ASGD", "NAdam", "RAdam")
 RULES = {getattr(torch.optim, name): name for name in CLASSES}
+_requires_grad = attrgetter("requires_grad")
 TAKE_SPARSE = ("SGD", "Adagrad")  # classes of torch's that step with sparse gradients
 
 
@@ -375,7 +377,7 @@ class ZeroRedundancyOptimizer(_Torch):
         return grad.to_dense()
 
     def _check_trainable(self) -> None:
-        mask = self._get_is_trainable_mask()
+        mask = list(map(_requires_grad, self._all_params))
         if mask != self._is_trainable_mask:
             logger.warning("ZeroRedundancyOptimizer detected that the trainable parameters changed")
             self._is_trainable_mask = mask
