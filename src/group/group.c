@@ -77,11 +77,12 @@ static inline int is_on_lane(zro_group *g)
     return zro__lane_is_busy(g->lane) && zro__lane_is_mine(g->lane);
 }
 
+/* After zro__group_die the lane's thread still leaves the call that it was in, so its count may be below 0. */
 static int is_called(zro_group *g)
 {
     /* pairs with zro__leave */
-    return (atomic_load_explicit(&g->calls[0], memory_order_acquire) | atomic_load_explicit(&g->calls[1], memory_order_acquire))
-           != 0;
+    return atomic_load_explicit(&g->calls[0], memory_order_acquire) > 0
+           || atomic_load_explicit(&g->calls[1], memory_order_acquire) > 0;
 }
 
 zro_status zro__enter(zro_group *g)

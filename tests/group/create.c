@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,33 @@ static void dies_in_a_call(zt_rank *t)
     CHECK_OK(zro_barrier(t->group));
     if (t->rank == 1)
         zro__point_plan_set(&plan);
+    CHECK_STATUS(zro_barrier(t->group), ZRO_ERR_LOST);
+    CHECK_TEXT("rank 1");
+}
+
+static zro_status meet(void *group)
+{
+    return zro_barrier(group);
+}
+
+/* A thread rank that ends while the lane's thread is in a call waits for that call, and for no other. */
+static void dies_beside_a_call(zt_rank *t)
+{
+    zro_stats before = ZRO_STATS_INIT, now = ZRO_STATS_INIT;
+    zro_work *work;
+
+    zt_expect_lost(t, 1);
+    if (t->rank == 1) {
+        CHECK_OK(zro_group_stats(t->group, &before));
+        CHECK_OK(zro_submit(t->group, meet, t->group, &work));
+        do
+            CHECK_OK(zro_group_stats(t->group, &now));
+        while (now.operations == before.operations);
+        zro_work_destroy(work);
+        zt_die(t);
+    }
+    while (zro_group_status(t->group) == ZRO_OK)
+        sched_yield();
     CHECK_STATUS(zro_barrier(t->group), ZRO_ERR_LOST);
     CHECK_TEXT("rank 1");
 }
@@ -225,6 +253,11 @@ const zt_case cases_group_create[] = {
       .backends = ZT_BOTH,
       .flags = ZT_KILLS },
     { .name = "dies_in_a_call", .run = dies_in_a_call, .worlds = ZT_WORLD(2), .backends = ZT_BOTH, .flags = ZT_KILLS },
+    { .name = "dies_beside_a_call",
+      .run = dies_beside_a_call,
+      .worlds = ZT_WORLD(2),
+      .backends = ZT_THREADS,
+      .flags = ZT_KILLS },
     { .name = "other_cells", .run = other_cells, .worlds = ZT_WORLD(2) | ZT_WORLD(3), .backends = ZT_BOTH },
     { .name = "failures_leave_nothing",
       .run = failures_leave_nothing,
