@@ -371,11 +371,16 @@ zro_status zro__arrive(zro__board *board, zro__header *header, size_t payload_by
     return ZRO_OK;
 }
 
+static int same_call(const zro__header *a, const zro__header *b)
+{
+    return a->call == b->call && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count
+           && a->tag == b->tag;
+}
+
 /* A rank that refuses an iteration of a ddp does so in the step of any of its optimizers. */
 static int same_operation(const zro__header *a, const zro__header *b)
 {
-    return a->call == b->call && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count
-           && a->tag == b->tag && (a->handle == b->handle || ((a->flags | b->flags) & ZRO__HEADER_REFUSES) != 0);
+    return same_call(a, b) && (a->handle == b->handle || ((a->flags | b->flags) & ZRO__HEADER_REFUSES) != 0);
 }
 
 /* What a rank has called and, where it refuses that, why: often it would have called the same as the others, had it not failed. */
@@ -413,6 +418,8 @@ static zro_status tell_difference(zro__board *board)
     return ZRO_OK;
 }
 
+/* Each rank compares with its own header.  A refusal excuses nothing here: else the rank that refuses would not see that two others
+ * differ. */
 static zro_status compare_headers(zro__board *board)
 {
     const zro__header *mine = zro__header_of(board, board->rank);
@@ -423,7 +430,7 @@ static zro_status compare_headers(zro__board *board)
         const zro__header *h = zro__header_of(board, r);
 
         board->flags |= h->flags;
-        differ |= !same_operation(mine, h);
+        differ |= !same_call(mine, h) || h->handle != mine->handle;
     }
     return differ ? tell_difference(board) : ZRO_OK;
 }

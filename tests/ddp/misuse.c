@@ -431,6 +431,20 @@ static void other_optimizers(zt_rank *t)
     }
 }
 
+/* The same, while a third rank refuses the call: it hears of the difference as the others do. */
+static void other_optimizers_refused(zt_rank *t)
+{
+    zro_state *state;
+    rig r;
+
+    make_pair(&r, t, RIG_OWN);
+    CHECK_OK(zro_optim_zero_grad(r.optim[0], ZRO_ZERO_LEAVE));
+    CHECK_STATUS(zro_optim_consolidate(r.optim[t->rank % 2], t->rank == 2 ? t->size : ZRO_ALL, &state), ZRO_ERR_MISMATCH);
+    CHECK_TEXT("(attached optimizer 0)");
+    CHECK_TEXT("(attached optimizer 1)");
+    rig_free(&r);
+}
+
 /* Ranks that attach other parameters of the ddp, which have no names, and the same shape. */
 static void other_params(zt_rank *t)
 {
@@ -600,6 +614,7 @@ const zt_case cases_ddp_misuse[] = {
     { "ddp_wrong_steps", wrong_steps, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_wrong_attachments", wrong_attachments, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_other_optimizers", other_optimizers, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
+    { "ddp_other_optimizers_refused", other_optimizers_refused, ZT_WORLD(3), ZT_ALL, 0, 0, 0, 0 },
     { "ddp_other_params", other_params, SEVERAL, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_unfrozen_late", unfrozen_late, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "ddp_never_ready", never_ready, WORLDS, ZT_ALL, 0, 0, 0, 0 },
