@@ -6,7 +6,7 @@
  * beside a count of sleepers.
  *
  * Arriving.  Operations of a group are numbered from 1, in the same order on all ranks.  A rank begins operation k by writing
- * its header to arrived[k % 2] (and, for texts, to ring[k % 16]), its payload, if it has one, to payload[k % 2], and then
+ * its header to arrived[k % 2] (and, for texts and for itself, to ring[k % 16]), its payload, if it has one, to payload[k % 2], and then
  * releasing k in arrived[k % 2], the header's own cache line.  It goes on when it has seen k or more there of every rank, and
  * compares the headers.  So every operation contains one full barrier, which is what makes headers and payloads safe without
  * further words: whoever writes arrived[k % 2] or payload[k % 2] again, for k + 2, has seen everybody arrive at k + 1, that is,

@@ -112,7 +112,7 @@ typedef struct zro__slot {
     /* Number of the last operation in which this rank began to touch memory of others.  Far from what others read in every
      * operation: beside `done`, their prefetchers would fetch its line, too, and each store would have to get it back. */
     _Alignas(64) _Atomic uint64_t touching;
-    _Alignas(64) zro__header ring[ZRO__RING]; /* for texts */
+    _Alignas(64) zro__header ring[ZRO__RING]; /* for texts, and for the rank itself */
     _Alignas(64) char payload[2][ZRO__PAYLOAD_BYTES];
 } zro__slot;
 
