@@ -75,6 +75,12 @@ static int fits_payload(zro__progress *f)
     return f->small_bytes <= most;
 }
 
+/* Whether ranks say where their arrays lie, so that others may touch them; the same on all ranks. */
+static int offers(const zro__progress *f, int fits)
+{
+    return !fits || f->small_bytes > PAYLOAD_BEST;
+}
+
 /* Whether this rank brings no payload, though it would fit, because all that others need of it can be touched in place.  (Where one
  * rank alone gets the result nothing is gained.) */
 static int prefers_place(const zro__progress *f, const zro__header *h)
@@ -221,7 +227,7 @@ static zro_status arrive(zro__progress *f, int fits)
         bytes = strlen(zro_last_error()) + 1;
         memcpy(zro__payload(&f->ranks->board), zro_last_error(), bytes);
     } else {
-        if (!fits || f->small_bytes > PAYLOAD_BEST)
+        if (offers(f, fits))
             offer_arrays(f, &h);
         if (!fits)
             bytes = x->meeting == NULL ? 0 : bring(f, zro__payload(&f->ranks->board));
@@ -515,7 +521,7 @@ zro_status zro__xfer_run(zro__ranks *ranks, const zro__xfer *x)
         before = ranks->board.number;
     }
     st = arrive(&f, fits);
-    if (st != ZRO_OK && ranks->board.number != before && zro__is_broken(ranks->board.control))
+    if (st != ZRO_OK && offers(&f, fits) && ranks->board.number != before && zro__is_broken(ranks->board.control))
         leave_broken(&f); /* this rank has arrived, and others may have gone on with its arrays */
     if (st == ZRO_OK && x->reduces)
         st = prepare_reduction(&f);

@@ -11,7 +11,7 @@
 #include "zt/list.h"
 #include "zt/zt.h"
 
-enum { RANKS = 3, LATE = 2, VICTIM = 1, N = 1 << 20, TIMEOUT_MS = 400 };
+enum { RANKS = 3, LATE = 2, VICTIM = 1, N = 1 << 20, FEW = 256, TIMEOUT_MS = 400 };
 enum { HELD, GAVE_UP, LET_GO, RETURNED }; /* flags of the shared page */
 
 static void pause_ms(long ms)
@@ -110,6 +110,48 @@ static void held_in_step(zt_rank *t)
     zro_params_free(&p, 1);
 }
 
+/* The root waits for a late rank, which gathers into its array.  Another rank has gone on to a call whose pieces travel with the
+ * arrivals: nobody could write into its array, which is not refused. */
+static void held_in_gather(zt_rank *t)
+{
+    zro__point_plan plan = { .name = "owner.piece", .action = ZRO__POINT_KILL, .nth = 1, .kill_rank = hold, .user = t };
+    const int members[] = { 0, VICTIM };
+    const size_t piece = N / RANKS;
+    zro_memory *memory, *few;
+    zro_group *pair;
+    float *x, *y;
+
+    CHECK_OK(zro_group_create_sub(t->group, members, 2, &pair));
+    CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_EACH, N * sizeof(float), &memory));
+    CHECK_OK(zro_memory_alloc(t->group, ZRO_MEMORY_EACH, FEW * sizeof(float), &few));
+    x = fill(t, memory);
+    y = zro_memory_data(few);
+    CHECK_OK(zro_barrier(t->group));
+    if (t->rank == LATE)
+        zro__point_plan_set(&plan);
+    if (t->rank == VICTIM)
+        CHECK_OK(zro_gather(t->group, x, NULL, piece, ZRO_F32, 0));
+    if (t->rank == VICTIM)
+        CHECK_STATUS(zro_all_reduce(t->group, y, FEW, ZRO_F32, ZRO_SUM), ZRO_ERR_TIMEOUT);
+    else
+        CHECK_STATUS(zro_gather(t->group, x + (size_t)t->rank * piece, x, piece, ZRO_F32, 0), ZRO_ERR_TIMEOUT);
+    zro__point_plan_set(NULL);
+    if (t->rank != LATE) {
+        atomic_fetch_add(&t->shared->flag[LET_GO], 1);
+        zt_await(t, &t->shared->flag[LET_GO], RANKS - 1);
+        for (int i = 0; i < FEW; i++)
+            y[i] = (float)i;
+        CHECK_OK(zro_all_reduce(pair, y, FEW, ZRO_F32, ZRO_SUM));
+        for (int i = 0; i < FEW; i++)
+            CHECK(y[i] == (float)(2 * i));
+        CHECK_STATUS(zro_all_reduce(pair, x, N, ZRO_F32, ZRO_SUM), t->rank == 0 ? ZRO_ERR_STATE : ZRO_ERR_PEER);
+        atomic_fetch_add(&t->shared->flag[GAVE_UP], 1);
+    }
+    zro_memory_free(few);
+    zro_memory_free(memory);
+    zro_group_destroy(pair);
+}
+
 static void late_alone(zt_rank *t)
 {
     static const trial calls[] = { { "slot.gathered", 1 }, { "owner.piece", 1 }, { "owner.piece", 2 }, { "xfer.done", 1 } };
@@ -129,6 +171,9 @@ static void late_alone(zt_rank *t)
             atomic_store(&t->shared->flag[k], 0);
         zt_ranks(t, ZT_LOCAL, &config, RANKS, is_step ? held_in_step : held_in_call, &what);
     }
+    for (int k = 0; k < 4; k++)
+        atomic_store(&t->shared->flag[k], 0);
+    zt_ranks(t, ZT_LOCAL, &config, RANKS, held_in_gather, NULL);
 }
 
 /* ---- settling ---- */
