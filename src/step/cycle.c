@@ -135,14 +135,16 @@ zro_status zro__cycle_enter(zro__cycle *c, const zro__updater *u)
     if (st != ZRO_OK)
         return st;
     zro__cycle_serve(c, u);
-    zro__fpmode_enter(&c->mode);
+    if (c->depth++ == 0)
+        zro__fpmode_enter(&c->mode);
     return ZRO_OK;
 }
 
 /* A failure in the middle of an update keeps its code, and gets a text that says whether parameters are torn. */
 zro_status zro__cycle_leave(zro__cycle *c, zro_status st)
 {
-    zro__fpmode_leave(&c->mode);
+    if (--c->depth == 0)
+        zro__fpmode_leave(&c->mode);
     zro__cycle_serve(c, NULL);
     if (c->group != NULL)
         st = zro__leave(c->group, st);

@@ -70,7 +70,8 @@ typedef struct zro__cycle {
     atomic_int refs;
     zro_group *group; /* only this cycle uses it; NULL: there is one owner, and no ddp */
     zro__account *account;
-    zro__fpmode mode;          /* of the thread that is inside, before it entered; there is one, since enter does not nest */
+    int depth;                 /* how often the thread that is inside has entered: a hook's calls enter once more */
+    zro__fpmode mode;          /* of that thread, before it entered first */
     uint64_t begun, published; /* how many updates have begun and have been published; they differ while one is under way */
 
     zro__join *join;  /* or NULL */

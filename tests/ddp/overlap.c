@@ -601,6 +601,48 @@ static void overlap_one_thread(zt_rank *t)
     zro_group_destroy(group);
 }
 
+#if defined(__x86_64__)
+/* A hook that publishes enters the cycle once more, here on the program's thread, which gets its floating-point mode back all the
+ * same. */
+static zro_status publishing_hook(void *user, zro_bucket *bucket)
+{
+    zro_status st = zro_optim_publish(*(zro_optim **)user);
+
+    return st == ZRO_OK ? zro_hook_all_reduce(NULL, bucket) : st;
+}
+
+static void mode_beside_hook(zt_rank *t)
+{
+    const rig_mode mode = { .memory = RIG_OWN, .optimizers = 1, .bucket_bytes = 256, .hook = publishing_hook };
+    const unsigned before = __builtin_ia32_stmxcsr(), odd = before | 0x8040; /* subnormals are taken for 0 */
+    zro_group *group = one_thread_group(t);
+    rig *g = malloc(sizeof *g);
+
+    CHECK(g != NULL);
+    rig_init(g, t, group, mode, counts, N, t->seed);
+    rig_create(g);
+    CHECK_OK(zro_ddp_set_hook(g->ddp, publishing_hook, &g->optim[0]));
+    for (int iteration = 0; iteration < 2; iteration++) {
+        zro_status st;
+        unsigned after;
+
+        CHECK_OK(rig_backward(g));
+        __builtin_ia32_ldmxcsr(odd);
+        st = zro_ddp_backward_end(g->ddp);
+        after = __builtin_ia32_stmxcsr();
+        __builtin_ia32_ldmxcsr(before);
+        CHECK_OK(st);
+        CHECK(after == odd);
+        CHECK_OK(zro_optim_step(g->optim[0], NULL));
+        rig_step_reference(g);
+        rig_check(g);
+    }
+    rig_free(g);
+    free(g);
+    zro_group_destroy(group);
+}
+#endif
+
 /* ---- what a program may do, and what not ---- */
 
 static zro_status whole_iteration(void *user, double *loss)
@@ -1045,6 +1087,9 @@ const zt_case cases_ddp_overlap[] = {
     { "S81_after_last_once", S81_after_last, FEW, ZT_BOTH, 0, 0, 0, RIG_ONCE },
     { "overlap_one_thread_after_last", overlap_one_thread, FEW, ZT_FOREIGN, 0, 0, 0, ZRO_OVERLAP_AFTER_LAST },
     { "overlap_one_thread_interleaved", overlap_one_thread, FEW, ZT_FOREIGN, 0, 0, 0, ZRO_OVERLAP_INTERLEAVED },
+#if defined(__x86_64__)
+    { "ddp_mode_beside_hook", mode_beside_hook, ZT_WORLD(2), ZT_FOREIGN, 0, 0, 0, 0 },
+#endif
     { "overlap_calls", overlap_calls, FEW, ZT_ALL, 0, 0, 0, 0 },
     { "overlap_create", overlap_create, WORLDS, ZT_ALL, 0, 0, 0, 0 },
     { "overlap_warns", overlap_warns, FEW, ZT_BOTH, 0, 0, 0, 0 },
