@@ -75,7 +75,7 @@ size: ## exported calls and lines per room
 install: ## install under PREFIX=, inside DESTDIR= if given
 	@scripts/setup build
 	@scripts/build build -DCMAKE_INSTALL_PREFIX=$(PREFIX)
-	@cmake --install build
+	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove build/
 	rm -rf build
