@@ -121,11 +121,13 @@ static int tell_elsewhere(const zro__board *board, int rank, char *text, size_t 
             other->far->poller.poll(other->far->poller.self);
         found = zro__arrived_of(other, there) > zro__arrived_of(other, other->rank);
         if (found) {
-            const zro__header *last = last_header_of(other, there);
+            const zro__header *last = last_header_of(other, there), *mine = zro__header_of(board, board->rank);
 
             snprintf(text, bytes, "; %s called another group, which this rank is in too%s: %s",
                      zro__rank_name(board, rank, name, sizeof name),
-                     last->call >= ZRO__CALL_OPTIM_CREATE ? " (an optimizer's own)" : "",
+                     last->call >= ZRO__CALL_OPTIM_CREATE   ? " (an optimizer's own)"
+                     : mine->call >= ZRO__CALL_OPTIM_CREATE ? " (this one is an optimizer's own)"
+                                                            : "",
                      zro__header_text(last, what, sizeof what));
         }
     }
