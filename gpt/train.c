@@ -491,6 +491,19 @@ static zro_status step_and_tell(trainer *t, volatile const int *wanted, int *sto
 
 /* ---- what is told ---- */
 
+/* What too little data leads to.  It is no error, but the lines of the steps do not show why it is so. */
+static void print_shortage(const trainer *t)
+{
+    size_t windows = gpt_windows(&t->train, t->c.tokens), per_step = t->o->batch * t->o->accumulate * (size_t)t->size;
+
+    if (windows < per_step)
+        printf("           the training part has %zu sequences of the %zu that a step takes: it takes some more than once\n",
+               windows, per_step);
+    if (t->o->val_fraction > 0 && t->o->eval_batches > 0 && gpt_windows(&t->val, t->c.tokens) == 0)
+        printf("           no validation: its part must have at least %zu tokens (a sequence and the token behind it)\n",
+               t->c.tokens + 1);
+}
+
 static void print_settings(const trainer *t)
 {
     static const char *const schedules[] = { "constant", "linear", "cosine" };
@@ -503,6 +516,7 @@ static void print_settings(const trainer *t)
            m->layers, m->heads, m->width, m->context, m->vocab, (double)gpt_elements(m) / 1e6, zro_dtype_name(t->c.dtype));
     printf("data       %s: %zu tokens, %zu for training, %zu for validation\n", t->data.name, t->data.count, t->train.count,
            t->val.count);
+    print_shortage(t);
     printf("step       %d ranks x %zu sequences x %zu micro-batches x %zu tokens = %zu tokens\n", t->size, o->batch,
            o->accumulate, t->c.tokens, (size_t)t->size * o->batch * o->accumulate * t->c.tokens);
     printf("optimizer  %s, lr %g (%s, warm-up %zu), clip %g, sharding %s", t->c.rule->name, t->c.lr, schedules[o->schedule],

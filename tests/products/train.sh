@@ -173,6 +173,23 @@ seq 5000 >numbers
     is diverged.params_not_saved [ ! -e far/state.safetensors ]
 }
 
+# ---- little data ----
+
+# little BYTES: a training on so many bytes, of which a tenth are for validation; a step takes 4 sequences of 16 tokens.
+little()
+{
+    head -c "$1" numbers >little
+    train -n 2 --batch 2 --tokens 16 --steps 2 --data little
+}
+little 170
+is little.enough eval 'exits 0 && says "^step 2/2 .*  val " && ! says "no validation" && ! says "more than once"'
+little 160
+is little.validation eval 'exits 0 && ! says "  val " && says "^ *no validation: its part must have at least 17 tokens"'
+train -n 2 --batch 2 --tokens 16 --steps 2 --data little --val-fraction 0
+is little.not_wanted eval 'exits 0 && ! says "no validation"'
+little 70
+is little.step eval 'exits 0 && says "^ *the training part has 3 sequences of the 4 that a step takes: it takes some more than once"'
+
 # ---- ranks that were started with different options ----
 
 # unlike TEXT OPTION...: rank 1 has the options, too; all ranks end, nothing is written, and one says why.
