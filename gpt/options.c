@@ -464,6 +464,12 @@ static double usual_lr(const char *model)
     return 1e-3;
 }
 
+/* Whether a value of the rule has an option of its own. */
+static int has_option(const char *value)
+{
+    return strcmp(value, "lr") == 0 || strcmp(value, "weight_decay") == 0;
+}
+
 static int has_value(const zro_rule *rule, const char *name)
 {
     for (size_t i = 0; i < rule->n_hypers; i++)
@@ -472,18 +478,31 @@ static int has_value(const zro_rule *rule, const char *name)
     return 0;
 }
 
+/* The values that --value can set, for a text: " beta1 beta2". */
+static const char *settable_values(const zro_rule *rule, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < rule->n_hypers && strlen(text) + 64 < bytes; i++)
+        if (!has_option(rule->hypers[i].name))
+            snprintf(text + strlen(text), bytes - strlen(text), " %.60s", rule->hypers[i].name);
+    return text;
+}
+
 static zro_status choose_values(const gpt_options *o, gpt_choice *c)
 {
     const zro_value lr = { "lr", c->lr }, decay = { "weight_decay", o->weight_decay }, none = { "weight_decay", 0 };
+    char known[256];
     size_t n = 0;
 
     c->matrix_values[n] = c->vector_values[n] = lr;
     n++;
     for (size_t i = 0; i < o->n_values; i++) {
-        if (!has_value(c->rule, o->values[i].name) || strcmp(o->values[i].name, "lr") == 0
-            || strcmp(o->values[i].name, "weight_decay") == 0)
-            return gpt_fail(ZRO_ERR_INVALID, "--value %s: the rule %s has no such value, or it has an option of its own",
-                            o->values[i].name, c->rule->name);
+        if (has_option(o->values[i].name))
+            return gpt_fail(ZRO_ERR_INVALID, "--value %s: has an option of its own, --%s", o->values[i].name,
+                            strcmp(o->values[i].name, "lr") == 0 ? "lr" : "weight-decay");
+        if (!has_value(c->rule, o->values[i].name))
+            return gpt_fail(ZRO_ERR_INVALID, "--value %s: %s has no such value; it has:%s", o->values[i].name, c->rule->name,
+                            settable_values(c->rule, known, sizeof known));
         c->matrix_values[n] = c->vector_values[n] = o->values[i];
         n++;
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "generate.h"
 #include "weights.h"
@@ -44,7 +45,8 @@ static int read_number(const char *name, const char *text, double most, int whol
     *out = strtod(text, &end);
     if (errno == 0 && end != text && *end == '\0' && *out >= 0 && *out <= most && (!whole || *out == floor(*out)))
         return 0;
-    fprintf(stderr, "zro sample: %s: must be a %snumber from 0 to %g, not \"%s\"\n", name, whole ? "whole " : "", most, text);
+    fprintf(stderr, "zro sample: %s: must be a %snumber from 0 to %g, not \"%s\"\nTry `zro sample --help`.\n", name,
+            whole ? "whole " : "", most, text);
     return 2;
 }
 
@@ -122,6 +124,19 @@ static zro_status load(const char *folder, const gpt_config *config, zro_param *
     return gpt_weights_read(path, params, gpt_params(config));
 }
 
+/* The model is a folder, of which one may have named a file. */
+static zro_status check_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    int length = slash == NULL || slash == path ? 1 : (int)(slash - path);
+    struct stat is;
+
+    if (stat(path, &is) != 0 || S_ISDIR(is.st_mode)) /* what is missing is said when it is read */
+        return ZRO_OK;
+    return gpt_fail(ZRO_ERR_INVALID, "%s is a file: give the folder of the model, such as %.*s", path, length,
+                    slash == NULL ? "." : path);
+}
+
 static zro_status sample(const options *o)
 {
     gpt_config config;
@@ -129,8 +144,10 @@ static zro_status sample(const options *o)
     zro_param *params = NULL;
     char(*names)[GPT_NAME_BYTES] = NULL;
     float *memory = NULL;
-    zro_status st = gpt_weights_config(o->folder, &config);
+    zro_status st = check_folder(o->folder);
 
+    if (st == ZRO_OK)
+        st = gpt_weights_config(o->folder, &config);
     if (st == ZRO_OK)
         st = gpt_tokenizer_open(o->tokenizer, config.vocab, &tokenizer);
     if (st == ZRO_OK && config.vocab > 256 && o->tokenizer == NULL)

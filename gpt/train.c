@@ -433,10 +433,10 @@ static double find_not_finite(const trainer *t)
 static zro_status diverged(const trainer *t, const char *what, double value)
 {
     return gpt_fail(ZRO_ERR_STATE,
-                    "step %llu: %s is %g, and must be a finite number: the run ends%s%s%s; try a smaller --lr than %g%s",
-                    (unsigned long long)t->step, what, value, t->o->out != NULL ? ", and an earlier save in " : "",
-                    t->o->out != NULL ? t->o->out : "", t->o->out != NULL ? " stays" : "", t->c.lr,
-                    t->o->clip > 0 ? " or a longer --warmup" : " or --clip 1");
+                    "step %llu: %s is %s, and must be a finite number: the run ends%s%s%s; try a smaller --lr than %g%s",
+                    (unsigned long long)t->step, what, isnan(value) ? "not a number" : "infinite",
+                    t->o->out != NULL ? ", and an earlier save in " : "", t->o->out != NULL ? t->o->out : "",
+                    t->o->out != NULL ? " stays" : "", t->c.lr, t->o->clip > 0 ? " or a longer --warmup" : " or --clip 1");
 }
 
 /* The loss and, where it is measured, the norm.  All ranks have the same ones, but rank 0 alone speaks. */

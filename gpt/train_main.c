@@ -122,6 +122,7 @@ int main(int argc, char **argv)
         return bad == 1 ? 0 : bad;
     if (gpt_options_resolve(&options, &choice) != ZRO_OK || gpt_check_files(&options) != ZRO_OK) {
         fail();
+        fputs("Try `zro train --help`.\n", stderr);
         return 2;
     }
     if (options.ranks > 0 && !is_rank())

@@ -45,6 +45,8 @@ exits() { [ "$status" -eq "$1" ]; }
 says() { grep -q -e "$1" out; }
 # refuses STATUS TEXT: nothing was started, and one line says why.
 refuses() { exits "$1" && grep -q -e "$2" err && [ "$(grep -c '^zro' err)" -eq 1 ] && [ ! -s out ]; }
+# hints TOOL: and where its options stand.
+hints() { [ "$(tail -n 1 err)" = "Try \`zro $1 --help\`." ]; }
 # hashes LOG: step and hash of each line.
 hashes() { sed -n 's/.*"step":\([0-9]*\),.*"hash":"\([0-9a-f]\{16\}\)".*/\1 \2/p' "$1"; }
 # same LOG LINES: as the first run, and so many.
@@ -164,12 +166,12 @@ seq 5000 >numbers
 # shellcheck disable=SC2086  # words
 {
     train -n 2 $small --data numbers --steps 50 --rule sgd --lr 1e6 --clip 0 --out far --log far.log
-    is diverged.loss eval 'exits 1 && grep -q "the loss is .*, and must be a finite number: .*; try a smaller --lr" err'
+    is diverged.loss eval 'exits 1 && grep -q "the loss is \(infinite\|not a number\), and must be a finite number: .*; try a smaller --lr" err'
     is diverged.logged eval 'tail -n 1 far.log | grep -q "\"loss\":null" && [ "$(wc -l <far.log)" -lt 50 ]'
     is diverged.not_saved [ -z "$(ls far)" ]
     # Positions behind --tokens have no gradient: 0 / 0 there, while the loss stays finite.
     train -n 2 $small --data numbers --steps 3 --rule adam --value eps=0 --save-every 1 --precision bf16 --out far
-    is diverged.params eval 'exits 1 && grep -q "step 1: a parameter is .*nan, and must be a finite number" err'
+    is diverged.params eval 'exits 1 && grep -q "step 1: a parameter is not a number, and must be a finite number" err'
     is diverged.params_not_saved [ ! -e far/state.safetensors ]
 }
 
@@ -233,6 +235,8 @@ run "$zro" sample ten --tokens 50 --temperature 0 --prompt 'static '
 is sample.greedy exits 0
 run "$zro" sample nowhere
 is sample.missing refuses 1 'nowhere/model.safetensors cannot be read'
+run "$zro" sample ten/model.safetensors
+is sample.file refuses 1 'ten/model.safetensors is a file: give the folder of the model, such as ten$'
 # A model of 4 TB that has no bytes.
 mkdir huge && echo '{"n_head": 1}' >huge/config.json
 tensor() { printf '"%s":{"dtype":"F32","shape":[%s],"data_offsets":[0,0]}' "$1" "$2"; }
@@ -243,6 +247,7 @@ run sh -c 'ulimit -v 16000000 && exec "$@"' sh "$zro" sample huge
 is sample.memory eval 'exits 1 && grep -q "out of memory: the model in huge has .* parameters, which take [0-9]* MB" err'
 run "$zro" sample ten --top-k x
 is sample.option refuses 2 '--top-k: must be a whole number'
+is sample.option_help hints sample
 
 # ---- help: the man pages have every option ----
 
@@ -265,8 +270,12 @@ train -n 2 --partition odd
 is refused.word refuses 2 '--partition: must be one of flat|greedy|buckets'
 train -n 2 --rule adamx
 is refused.rule refuses 2 '--rule: must be adamw'
+is refused.rule_help hints train
 train -n 2 --value beta9=1
-is refused.value refuses 2 'the rule adamw has no such value'
+is refused.value refuses 2 '--value beta9: adamw has no such value; it has: beta1 beta2 eps'
+is refused.value_help hints train
+train -n 2 --value weight_decay=1
+is refused.value_option refuses 2 '--value weight_decay: has an option of its own, --weight-decay'
 train -n 2 --value beta1=2
 is refused.value_range refuses 2 'adamw: beta1 = 2, must be in'
 train -n 2 --schedule cosine --min-lr 5
@@ -275,6 +284,10 @@ train -n 2 --out ''
 is refused.empty refuses 2 '--out: must not be empty'
 train -n 2 --model huge
 is refused.model refuses 2 '--model: must be nano'
+is refused.model_help hints train
+train -n 2 --tokens 1000
+is refused.tokens refuses 2 '--tokens 1000: the model nano has a context of 64'
+is refused.tokens_help hints train
 train -n 2 --resume
 is refused.resume_nowhere refuses 2 '--resume needs --out'
 train -n 2 --resume --out none
