@@ -374,7 +374,8 @@ zro_status zro_optim_grad_norm(zro_optim *opt, double norm_type, zro_switch erro
     if (st == ZRO_OK && norm != NULL)
         *norm = found;
     if (st == ZRO_OK && error_if_nonfinite == ZRO_ON && !isfinite(found))
-        st = zro__fail(ZRO_ERR_STATE, "optim_grad_norm: the norm of all gradients is %g", found);
+        st = zro__fail(ZRO_ERR_STATE, "optim_grad_norm: the norm of all gradients is %s",
+                       isnan(found) ? "not a number" : "infinite");
     return st;
 }
 
