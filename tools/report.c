@@ -147,7 +147,10 @@ static int report_main(int argc, char **argv)
                               : tool_usage(&tool_report, "\"%s\": only one run", argv[optind + 1]);
     bad = find_places(argv[optind], output, &p);
     if (!bad && same_file(p.log, p.page))
-        bad = tool_usage(&tool_report, "%s is the log itself: choose another file by -o", p.page);
+        bad = tool_usage(&tool_report,
+                         output != NULL ? "%s is the log itself: choose another file by -o"
+                                        : "%s would be log and page at once: give the folder of the run, or its log.jsonl",
+                         p.page);
     if (!bad)
         bad = report(&p);
     free(p.log);

@@ -117,7 +117,8 @@ int report_log_read(const tool *t, const char *path, report_log *log)
     else if (lines == 0)
         tool_say(t, "%s is empty: the run has made no step yet", path);
     else if (log->n == 0)
-        tool_say(t, "%s is no log of zro train: none of its %zu lines is a step", path, lines);
+        tool_say(t, "%s is no log of zro train: none of its %zu lines is a step; give the folder of the run, or its log.jsonl",
+                 path, lines);
     else {
         warn(t, path, log, lines);
         return 0;

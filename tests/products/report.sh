@@ -95,7 +95,11 @@ run report binary.log
 is binary refuses 1 'is no log of zro train'
 printf '[1]\n{"step":0,"loss":1}\n{"step":"1","loss":1}\n{"loss":1}\n"step"\n' >other.log
 run report other.log
-is other refuses 1 'none of its 5 lines is a step'
+is other refuses 1 'none of its 5 lines is a step; give the folder of the run, or its log.jsonl'
+echo '<!DOCTYPE html>' >folder/report.html
+run report folder/report.html
+is page refuses 2 'report.html would be log and page at once: give the folder of the run, or its log.jsonl'
+is page.kept has DOCTYPE folder/report.html
 
 # ---- damaged, resumed, long ----
 
