@@ -47,9 +47,9 @@ void zro__touch_begin(zro__board *board)
 
     assert(!zro__reached(&slot->done, board->number)); /* once per operation: else nobody would see it */
     atomic_store_explicit(&slot->touching, board->number, memory_order_seq_cst);
-    /* What this rank writes next in its slot the others have read: it comes back while this rank works. */
+    /* What this rank writes next the others have read: it comes back while this rank works.  (Its next arrival, too, would come too
+     * early: others that are ahead read that already.) */
     __builtin_prefetch(&slot->done, 1, 3);
-    __builtin_prefetch(&slot->arrived[(board->number + 1) % 2], 1, 3);
 }
 
 void zro__touch_end(zro__board *board)
