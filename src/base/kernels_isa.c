@@ -272,7 +272,7 @@ static NOINLINE void reduce_all(job *j, int stream)
 }
 
 enum {
-    SHARED_AHEAD = 1024,
+    SHARED_AHEAD = 512,
     SHARED_MOST = 128 << 10 /* bytes; of more it was measured to be worth less than nothing (Zen 5) */
 };
 
@@ -282,7 +282,7 @@ static void reduce(const zro__reduce *r, const void *const *src, void *const *ds
     zro__fpmode mode;
 
     /* What a peer has just written lies in its caches: a line that is asked for to be written is asked for once, not twice.  The first
-     * lines, too, are asked for all at once: of the 32 KB of each of two ranks that add up 64 KB they are an eighth. */
+     * lines, too, are asked for all at once: of the 32 KB of each of two ranks that add up 64 KB they are a sixteenth. */
     if (j.ahead == 0 && j.in_place != 0 && count > SHARED_AHEAD && count <= SHARED_MOST / zro_dtype_bytes(r->dtype)) {
         j.ahead = SHARED_AHEAD;
         j.only_in_place = 1;
