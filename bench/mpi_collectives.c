@@ -469,8 +469,6 @@ static void print_head(const bench *b)
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &tm));
     if (ccl_name != NULL)
         snprintf(mpi, sizeof mpi, "%s", ccl_name());
-    if (b->o->json) /* oneCCL prints warnings to the same place: they must not come between the lines */
-        setvbuf(stdout, NULL, _IOFBF, 1 << 20);
     if (b->o->json)
         printf("{\"zro\": \"%s\", \"mpi\": \"%s\", \"ranks\": %d, \"date\": \"%s\", \"rows\": [", zro_version(), mpi, b->ranks,
                date);

@@ -90,7 +90,8 @@ RIVALS = {
     "openmpi5": Rival("Open MPI", "openmpi", launcher=OPEN_MPI, settings={"OPAL_PREFIX": "{folder}"}),
     "mpich5": Rival("MPICH", "mpich", launcher=("mpiexec.hydra",)),
     "impi": Rival("Intel MPI", "impi", launcher=INTEL, settings=INTEL_SETTINGS),
-    "oneccl": Rival("oneCCL", "oneccl", launcher=INTEL, settings={**INTEL_SETTINGS, "CCL_ROOT": "{folder}"}, sources=["ccl.cpp"],
+    "oneccl": Rival("oneCCL", "oneccl", launcher=INTEL, sources=["ccl.cpp"],
+                    settings={**INTEL_SETTINGS, "CCL_ROOT": "{folder}", "CCL_LOG_LEVEL": "error"},  # warnings would stand in the JSON
                     libraries=["-lccl", "-lstdc++"]),
 }
 
