@@ -233,7 +233,7 @@ static zro_status arrive(zro__progress *f, int fits)
             bytes = x->meeting == NULL ? 0 : bring(f, zro__payload(&f->ranks->board));
         else if (prefers_place(f, &h))
             h.flags |= ZRO__HEADER_NO_PAYLOAD;
-        else if (brings(f, ANYONE, f->me))
+        else if (brings(f, ANYONE, f->me) && x->in_bytes > 0) /* an array without elements may be NULL */
             memcpy(zro__payload(&f->ranks->board), x->in, bytes = x->in_bytes);
     }
     st = zro__arrive(&f->ranks->board, &h, bytes);
